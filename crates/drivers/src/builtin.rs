@@ -1,5 +1,5 @@
-//! The built-in proxy as a driver: updates are applied in memory, so they cannot fail as a whole. What the proxy
-//! cannot do for a pool is told here.
+//! The built-in proxy as a driver: updates are applied in memory, so an update cannot fail as a whole. It adds to the
+//! proxy's reports the settings of pools that the proxy does not support. The agent calls it through [`Driver`].
 
 use crate::{Driver, Error};
 use bowline_core::key::ConsumerRef;
@@ -16,12 +16,12 @@ use tokio::sync::watch;
 pub struct Builtin {
     proxy: Arc<Proxy>,
     report: watch::Receiver<Report>,
-    /// Who is to be held to limits, by pool.
+    /// The consumers with rate limits, by pool. The proxy does not enforce these limits.
     limited: BTreeMap<Arc<str>, ConsumerRef>,
 }
 
 impl Builtin {
-    /// Drives this proxy.
+    /// A driver for this proxy.
     pub fn new(proxy: Arc<Proxy>) -> Self {
         Self { report: proxy.report(), proxy, limited: BTreeMap::new() }
     }
@@ -64,7 +64,7 @@ impl Driver for Builtin {
     async fn apply(&mut self, update: &Update) -> Result<Report, Error> {
         self.proxy.apply(update).await;
         self.hear(update);
-        // What was bound since is in it as well, and counts as told.
+        // The report also covers addresses bound since the update; `changed` does not report them again.
         Ok(self.told())
     }
 

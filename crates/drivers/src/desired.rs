@@ -1,5 +1,5 @@
-//! All that a load balancer must do now, added up from the updates so far. Drivers that write whole
-//! files render it and compare it with what runs. It decides nothing and does no I/O.
+//! The desired state of a load balancer: the sum of all updates so far. Drivers that write whole
+//! files render it and compare the result with what runs. It decides nothing and does no I/O.
 
 use bowline_core::hash::PlanHash;
 use bowline_core::plan::{Listener, Pool, Redirect};
@@ -10,28 +10,28 @@ use bowline_core::update::{
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Everything that was asked for so far and not taken back. Cloning it shares what is large.
+/// Everything that the updates have put and not removed. A clone shares the large values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
     /// Certificates, by hash.
     pub certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
-    /// What persistence cookies are signed with; none: nobody said yet.
+    /// The secret that signs persistence cookies. None: no update has brought it yet.
     pub cookie_secret: Option<CookieSecret>,
     /// Pools, by name.
     pub pools: BTreeMap<Arc<str>, Arc<Pool>>,
-    /// Members of those pools that have some, sorted by address.
+    /// Members by pool, sorted by address. A pool without members has no entry.
     pub members: BTreeMap<Arc<str>, Arc<[Member]>>,
     /// Sites, by entry and host.
     pub sites: BTreeMap<SiteKey, Arc<ResolvedSite>>,
     /// Listeners, by address, port and transport.
     pub listeners: BTreeMap<ListenerKey, Arc<ResolvedListener>>,
-    /// The hash of the plan that this is.
+    /// The hash of the plan that this state is.
     pub hash: PlanHash,
 }
 
 impl Desired {
-    /// What is asked for after this update. Of a complete one, nothing from before is left but the
-    /// cookie secret, which holds until there is another.
+    /// Applies an update. A complete update replaces everything except the cookie secret, which
+    /// stays until an update brings another.
     pub fn apply(&mut self, update: &Update) {
         if update.complete {
             let cookie_secret = self.cookie_secret.take();
@@ -59,12 +59,12 @@ impl Desired {
         self.hash = update.hash;
     }
 
-    /// The members of a pool; of one that has none or does not exist, none.
+    /// The members of a pool. Empty if the pool has none or does not exist.
     pub fn members(&self, pool: &str) -> &[Member] {
         self.members.get(pool).map_or(&[], |members| members)
     }
 
-    /// What a client is told that asks this entry in clear text for what is served over TLS.
+    /// The redirect for a request in clear text to a site of this entry that is served over TLS.
     pub fn to_https(&self, entry: &str) -> Redirect {
         let listeners = self.listeners.values().map(|resolved| &resolved.listener);
         Redirect::to_https(entry, listeners, std::iter::empty::<&Listener>())

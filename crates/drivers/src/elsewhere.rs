@@ -1,6 +1,6 @@
-//! Listeners at addresses of this machine instead of those of the plan: what an agent in a Pod needs, which has
-//! neither the address of the Service in front of it nor may bind it. It stands between the agent and any
-//! driver, and gives refusals back under the plan's addresses. With no address given it changes nothing.
+//! Opens listeners at addresses of this machine instead of those of the plan. An agent in a Pod needs this: the address
+//! of the Service in front of it is not its own, and it cannot bind it. [`Elsewhere`] stands between the agent and any
+//! driver, and reports refusals under the plan's addresses. With no addresses given it changes nothing.
 
 use crate::{Driver, Error};
 use bowline_core::outcome::{Problem, Reason};
@@ -13,33 +13,33 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A driver that listens elsewhere than the plan says.
+/// A driver that listens at other addresses than the plan's.
 #[derive(Debug)]
 pub struct Elsewhere<D> {
     driver: D,
-    /// Where to listen, one of each family. Empty: where the plan says.
+    /// The addresses to listen at, one of each IP family. Empty: the plan's addresses.
     here: Vec<IpAddr>,
-    /// Where the agent itself is asked how it is.
+    /// The address of the agent's own admin endpoint.
     own: Option<SocketAddr>,
-    /// What the plan opens.
+    /// The listeners of the plan.
     planned: BTreeMap<ListenerKey, Arc<ResolvedListener>>,
-    /// What is open for it.
+    /// The listeners that the inner driver has.
     open: BTreeMap<ListenerKey, Arc<ResolvedListener>>,
 }
 
 impl<D> Elsewhere<D> {
-    /// A driver that listens here.
+    /// Listens at the addresses `here`.
     pub fn new(driver: D, here: Vec<IpAddr>) -> Self {
         Self { driver, here, own: None, planned: BTreeMap::new(), open: BTreeMap::new() }
     }
 
-    /// The same, where this is taken by the agent itself.
+    /// Keeps this address free: the agent itself uses it.
     pub fn except(self, own: SocketAddr) -> Self {
         Self { own: Some(own), ..self }
     }
 
-    /// Where a listener of the plan is opened: at the address of its family; that of a load balancer with a name
-    /// and no address at all of them, since nobody knows of which family traffic will come.
+    /// Where a listener of the plan is opened: at the address of its IP family. The listener of a load balancer known
+    /// only by hostname has an unspecified address, and is opened at all addresses, since it matches every IP family.
     fn at(&self, key: &ListenerKey) -> impl Iterator<Item = ListenerKey> {
         let (key, any) = (*key, key.address.is_unspecified());
         let fits = move |here: &&IpAddr| any || here.is_ipv4() == key.address.is_ipv4();
@@ -48,7 +48,7 @@ impl<D> Elsewhere<D> {
         here.map(move |here| ListenerKey { address: *here, ..key })
     }
 
-    /// Whether the agent itself is reached there.
+    /// Whether the agent's own endpoint uses this address and port.
     fn is_own(&self, at: &ListenerKey) -> bool {
         at.transport == Transport::Tcp
             && self.own.is_some_and(|own| {
@@ -56,7 +56,7 @@ impl<D> Elsewhere<D> {
             })
     }
 
-    /// What is to be open, and what of the plan cannot be.
+    /// The listeners to open, and refusals for the listeners of the plan that cannot be opened.
     fn wanted(&self) -> (BTreeMap<ListenerKey, Arc<ResolvedListener>>, Vec<Refusal>) {
         let (mut open, mut refused) = (BTreeMap::<_, Arc<ResolvedListener>>::new(), Vec::new());
         for (key, planned) in &self.planned {
@@ -83,7 +83,7 @@ impl<D> Elsewhere<D> {
                 let mut here = (**planned).clone();
                 here.listener.address = at.address;
                 match open.get(&at) {
-                    // At several addresses of the load balancer the same is served.
+                    // The plan serves the same at several addresses of the load balancer.
                     Some(other) if **other == here => {}
                     Some(_) => refuse(format!(
                         "{}: another address of this load balancer has port {} for somebody else",
@@ -97,7 +97,7 @@ impl<D> Elsewhere<D> {
         (open, refused)
     }
 
-    /// A report in the plan's words.
+    /// Translates a report to the plan's addresses.
     fn translated(&self, report: Report) -> Report {
         if self.here.is_empty() {
             return report;
@@ -119,7 +119,7 @@ impl<D> Elsewhere<D> {
         Report { refused: all, waiting, trouble }
     }
 
-    /// The same update, with listeners here.
+    /// The same update with listeners at the addresses `here`.
     fn moved(&mut self, update: &Update) -> Update {
         if update.complete {
             self.planned.clear();
@@ -179,7 +179,7 @@ mod tests {
     use bowline_core::key::{ConsumerKind, ConsumerRef};
     use bowline_core::plan::{Listener, ListenerProtocol, Serves};
 
-    /// Keeps what it is given, and refuses a port.
+    /// Stores the listener changes that it gets, and refuses one port.
     #[derive(Default)]
     struct Keeps {
         listeners: Vec<Change<ListenerKey, Arc<ResolvedListener>>>,

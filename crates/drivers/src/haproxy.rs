@@ -1,6 +1,5 @@
-//! HAProxy as a load balancer: what is desired becomes files and runtime commands, and a reload only where
-//! HAProxy knows no other way. It owns HAProxy's files and sockets; the agent calls it through
-//! [`crate::Driver`].
+//! HAProxy as a load balancer: the desired state becomes files and runtime commands, and a reload only where HAProxy
+//! offers no other way. It owns HAProxy's files and sockets; the agent calls it through [`crate::Driver`].
 //!
 //! ```text
 //!  Update ─▶ desired ─▶ render ─▶ wanted ─▶ diff ─▶ commands ─▶ runtime socket

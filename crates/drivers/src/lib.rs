@@ -1,7 +1,7 @@
-//! Drivers: each keeps one kind of load balancer in step with a resolved plan. A driver sees
-//! [`Update`]s, never a Kubernetes object, and answers with what it could not do.
+//! Drivers: each keeps one kind of load balancer in step with a resolved plan. A driver sees [`Update`]s, never a
+//! Kubernetes object, and answers with what it could not do. The agent calls drivers.
 //!
-//! One module a driver; the agent chooses one by the source of its load balancer.
+//! Each driver is a module of its own; the agent chooses one by the source of its load balancer.
 
 #[cfg(feature = "proxy")]
 pub mod builtin;
@@ -21,26 +21,26 @@ use std::future::Future;
 
 /// Keeps a load balancer in step.
 pub trait Driver: Send {
-    /// Applies a difference. What concerns single objects is in the report; an error means that
-    /// nothing is known about the rest, and that the caller should come again with everything.
+    /// Applies an update. The report lists what could not be done for single objects. After an error, the state of the
+    /// load balancer is unknown, and the caller should apply a complete update.
     fn apply(&mut self, update: &Update) -> impl Future<Output = Result<Report, Error>> + Send;
 
-    /// Resolves when what the last report said has changed without an update, such as an address that
-    /// could be bound at last. It can be cancelled without loss. A driver whose reports stand until
-    /// the next update never resolves. An error: a part of the driver is gone, and it cannot go on.
+    /// Resolves when the last report is no longer true although no update came, for example because an address could be
+    /// bound at last. The future is cancel-safe. A driver whose reports stay true until the next update never resolves
+    /// it. An error means that a part of the driver is gone and that the driver cannot go on.
     fn changed(&mut self) -> impl Future<Output = Result<Report, Error>> + Send {
         std::future::pending()
     }
 
-    /// How many listeners it can have open beside all else that it has to open. None: nothing here bounds them.
+    /// How many listeners the driver can have open, beside all else that it must open. None: the driver sets no limit.
     fn most_listeners(&self) -> Option<usize> {
         None
     }
 
-    /// Stops accepting, lets what is under way end within the grace, then stops.
+    /// Stops accepting connections, lets requests in progress end within the grace, then stops.
     fn drain(&mut self, grace: std::time::Duration) -> impl Future<Output = ()> + Send;
 
-    /// Whether clients may still be served after [`Self::drain`], as by a proxy that is a process of its own.
+    /// Whether clients may still be served after [`Self::drain`]. They may where the proxy is a process of its own.
     fn serves_on(&self) -> bool {
         true
     }
@@ -50,11 +50,11 @@ pub trait Driver: Send {
 #[derive(Debug, thiserror::Error)]
 #[error("{doing}: {cause}")]
 pub struct Error {
-    /// What was being done, and to what.
+    /// What the driver was doing, and to what.
     pub doing: String,
     /// What went wrong.
     pub cause: String,
-    /// Whether the driver can be asked again. If not, a part of it is gone, and the agent ends so that its
-    /// supervisor starts it anew.
+    /// Whether the caller may try again. If not, a part of the driver is gone, and the agent exits so that its
+    /// supervisor restarts it.
     pub retry: bool,
 }

@@ -1,6 +1,5 @@
-//! nginx as a load balancer: what is desired becomes one file, which nginx checks and loads with new
-//! processes while the old ones finish what they have. It owns nginx's files; the agent calls it through
-//! [`crate::Driver`].
+//! nginx as a load balancer: the desired state becomes one file. nginx checks it and loads it with new processes, while
+//! the old ones finish their connections. It owns nginx's files; the agent calls it through [`crate::Driver`].
 //!
 //! ```text
 //!  Update ─▶ desired ─▶ render ─▶ wanted ─▶ files, check, SIGHUP ─▶ new processes

@@ -1,13 +1,13 @@
-//! What all proxies have in common that are programs of their own: the task that keeps one in step with a plan,
-//! looks after its process, and finds what it refuses. It knows none of their languages; what differs is a
-//! [`Program`](work::Program) each.
+//! What the drivers of all proxies share that are programs of their own, as HAProxy and nginx are: a task that keeps
+//! one program in step with a plan, supervises its process, and finds the objects that it refuses. It knows no
+//! program's language; each program implements [`Program`](work::Program).
 //!
 //! ```text
 //!  Driven ── updates ──▶ Worker ── desired, excluded ──▶ Program: render, check, apply, load, look
 //!         ◀── reports ──    │
-//!                           └── Common: files and their check, addresses, the process and when it comes again
-//!                                 ├── Search: who is refused, found a check at a time between updates
-//!                                 └── ReloadPace: when a reload may be, and which old processes end
+//!                           └── Common: files and their check, addresses, the process and when it restarts
+//!                                 ├── Search: which consumer is refused; one check at a time, between updates
+//!                                 └── Pace: when a reload may start, and which old processes must end
 //! ```
 
 pub(crate) mod causes;
@@ -33,12 +33,12 @@ pub use suspects::Excluded;
 use crate::Error;
 use std::fmt::Display;
 
-/// An error that may be gone at the next try.
+/// An error after which a retry may succeed.
 pub(crate) fn trouble(doing: impl Into<String>, cause: impl Display) -> Error {
     Error { doing: doing.into(), cause: cause.to_string(), retry: true }
 }
 
-/// An error that stays.
+/// An error after which a retry cannot succeed.
 pub(crate) fn hopeless(doing: impl Into<String>, cause: impl Display) -> Error {
     Error { retry: false, ..trouble(doing, cause) }
 }

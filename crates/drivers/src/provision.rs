@@ -1,31 +1,31 @@
-//! Making what serves a load balancer that a class asks for, and removing it: one trait for every way of doing
-//! it, in a cluster today, at a cloud's API later. What comes next is `bowline_core::provision`'s to say; here
-//! that is carried out, a step at a time. The leader's writer calls it; it is safe to begin anew after every step.
+//! Creates and removes the objects behind a load balancer that a class provisions: one trait for every way to do it, in
+//! a cluster today, at a cloud's API later. `bowline_core::provision` decides the next step; this module carries out
+//! one step at a time. The leader's writer calls it; it may start again after any step.
 
 use bowline_core::provision::{Found, Mark, Step, to_have, to_lose};
 use std::fmt::Debug;
 use std::future::Future;
 
-/// One way of making what serves a load balancer. Names are made of the load balancer's, so whoever comes next
-/// finds what was made before; each call may be repeated, and by two at once.
+/// One way to create what serves a load balancer. The names of parts derive from the load balancer's name, so a later
+/// leader finds the parts that exist. Each call may be repeated, and two leaders may make it at once.
 pub trait Provisioner: Sync {
-    /// What it makes.
+    /// One of the objects that it creates.
     type Part: Copy + Debug + Send + Sync;
 
-    /// How every part is now, in the order of making.
+    /// The present state of every part, in the order of creation.
     fn observe(&self) -> impl Future<Output = Result<Vec<(Self::Part, Found)>, Trouble>> + Send;
 
-    /// Makes a part. That there is one already is no trouble: it is observed next.
+    /// Creates a part. A part that exists already is no error: the next `observe` finds it.
     fn create(&self, part: Self::Part) -> impl Future<Output = Result<(), Trouble>> + Send;
 
-    /// Changes a part to what it should be, if it still is this one. That it is not is no trouble.
+    /// Brings a part to its desired state, if it still has this mark. If it has not, that is no error.
     fn update(
         &self,
         part: Self::Part,
         mark: Mark,
     ) -> impl Future<Output = Result<(), Trouble>> + Send;
 
-    /// Removes a part, if it still is this one. That it is not, or that there is none, is no trouble.
+    /// Deletes a part, if it still has this mark. If it has not, or is gone, that is no error.
     fn delete(
         &self,
         part: Self::Part,
@@ -33,34 +33,34 @@ pub trait Provisioner: Sync {
     ) -> impl Future<Output = Result<(), Trouble>> + Send;
 }
 
-/// Why a step was not taken, with what helps.
+/// Why a step failed, with advice for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Trouble(pub String);
 
-/// How far it is.
+/// How far `make` or `remove` has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress<P> {
-    /// All is as it should be.
+    /// Nothing is left to do.
     Done,
-    /// This must be gone before it goes on.
+    /// The deletion of this part must finish first.
     Waits(P),
-    /// Something that is not ours has the name of this.
+    /// A foreign object has the name of this part.
     Blocked(P),
-    /// Every step that there is in one go was taken, and the parts are still not as they should be.
+    /// The limit of steps is reached, and the parts still differ from their desired state.
     Restless,
 }
 
-/// Steps in one go: each part made, mended once and mended again. Who changes parts as fast as we mend them
-/// shall not keep us from everything else.
+/// The limit of steps in one walk, per part: create, update, and update again. A third party that changes parts as fast
+/// as we repair them must not keep the writer busy forever.
 const MOST: usize = 3;
 
-/// Makes all parts, as far as that goes now.
+/// Creates or updates parts until all are done or a part must wait.
 pub async fn make<T: Provisioner>(by: &T) -> Result<Progress<T::Part>, Trouble> {
     walk(by, to_have).await
 }
 
-/// Removes all parts, as far as that goes now.
+/// Deletes parts until all are gone or a part must wait.
 pub async fn remove<T: Provisioner>(by: &T) -> Result<Progress<T::Part>, Trouble> {
     walk(by, to_lose).await
 }
@@ -92,7 +92,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
-    /// Parts in memory. After so many writes it is killed.
+    /// Parts in memory. After `writes` writes every further write fails, as if the process was killed.
     struct Memory {
         parts: Mutex<BTreeMap<u8, bool>>,
         writes: Mutex<usize>,

@@ -1,4 +1,4 @@
-//! Plans for tests: small builders, and one plan that has something of everything.
+//! Plans for tests: small builders, and one plan that uses every feature.
 
 use crate::desired::Desired;
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -88,7 +88,7 @@ impl Desired {
     }
 }
 
-/// Clear text on these ports, and a site that answers for a host.
+/// An HTTP listener on this port, and a site for this host.
 pub(crate) fn web(port: u16, host: &str, rules: Vec<Rule>) -> Desired {
     let mut desired = Desired::default();
     let edge = consumer(ConsumerKind::LoadBalancer, "edge");
@@ -98,7 +98,7 @@ pub(crate) fn web(port: u16, host: &str, rules: Vec<Rule>) -> Desired {
     desired
 }
 
-/// Something of everything. The certificate is a real one.
+/// A plan that uses every feature. The certificate is a real one.
 pub(crate) fn everything() -> Desired {
     let mut desired = web(
         8080,
@@ -235,7 +235,7 @@ pub(crate) fn everything() -> Desired {
     desired
 }
 
-/// What people have tried to get into configuration files.
+/// Texts as attackers try to inject them into configuration files.
 pub(crate) fn hostile() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "\n",

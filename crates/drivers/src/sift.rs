@@ -1,48 +1,49 @@
-//! Finds those that do not fit among many that fit, with few tries: halves are tried together with all
-//! that is known to fit. Decides what to try next; whoever asks tries it.
+//! Finds the items that are refused among many that are accepted, in few tries: it tries half of a group together with
+//! all items known to be good. It decides what to try next; the caller tries it. The searches of `program` and
+//! `template` call it.
 
-/// A search.
+/// A search. An item is good if it is accepted together with all good items.
 #[derive(Debug)]
 pub(crate) struct Sift<T> {
     good: Vec<T>,
     bad: Vec<T>,
-    /// Groups of which nothing is known, the next one last.
+    /// Groups that are not tried yet, the next one last.
     groups: Vec<Vec<T>>,
 }
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug)]
 pub(crate) struct Known<T> {
-    /// Those that fit, all together.
+    /// The items that are accepted, all together.
     pub(crate) good: Vec<T>,
-    /// Those that do not fit with them.
+    /// The items that are refused beside the good ones.
     pub(crate) bad: Vec<T>,
-    /// Those of which nothing is known, as the search was broken off.
+    /// The items that were not tried before the search was stopped.
     pub(crate) untried: Vec<T>,
 }
 
 impl<T: Clone> Sift<T> {
-    /// A search among those who do not fit all together.
+    /// A search among items that are refused together.
     pub(crate) fn new(all: Vec<T>) -> Self {
         let mut sift = Self { good: Vec::new(), bad: Vec::new(), groups: Vec::new() };
         sift.split(all);
         sift
     }
 
-    /// The same where those who fit alone are known.
+    /// A search among `others`, where `good` is known to be accepted alone.
     pub(crate) fn beside(good: Vec<T>, others: Vec<T>) -> Self {
         let mut sift = Self { good, bad: Vec::new(), groups: Vec::new() };
         sift.split(others);
         sift
     }
 
-    /// What to try next. None: the search is over.
+    /// The items to try together next. None: the search is over.
     pub(crate) fn next(&self) -> Option<Vec<T>> {
         let group = self.groups.last()?;
         Some(self.good.iter().chain(group).cloned().collect())
     }
 
-    /// Whether what was to be tried fits. Returns one that is now known not to.
+    /// Takes the result of the last try. Returns an item that this result proves to be bad.
     pub(crate) fn answer(&mut self, fits: bool) -> Option<&T> {
         let group = self.groups.pop()?;
         if fits {
@@ -54,7 +55,7 @@ impl<T: Clone> Sift<T> {
         self.bad.get(before)
     }
 
-    /// What is known so far.
+    /// The result so far.
     pub(crate) fn known(self) -> Known<T> {
         let untried = self.groups.into_iter().flatten().collect();
         Known { good: self.good, bad: self.bad, untried }
@@ -100,7 +101,7 @@ mod tests {
             count in 1usize..60, bad in prop::collection::btree_set(0usize..60, 1..8)
         ) {
             let bad: BTreeSet<usize> = bad.into_iter().filter(|one| *one < count).collect();
-            // A search begins only where something does not fit.
+            // A search starts only if something is refused.
             prop_assume!(!bad.is_empty());
             prop_assert_eq!(search(count, &bad).0, bad);
         }

@@ -1,11 +1,10 @@
-//! Any load balancer with a configuration file: a template is filled with what the cluster exposes, the
-//! result is checked and put in place whole, and somebody is notified. Owns rendering, files and
-//! notifiers; it never watches anything. The runtime's template role calls it, and, for one load balancer,
-//! the agent.
+//! Any load balancer with a configuration file: the module fills a template with what the cluster exposes, checks the
+//! result, replaces the file atomically, and notifies a program. It owns rendering, files and notifiers, and never
+//! watches anything. The runtime's template role calls it; for one load balancer, the agent does.
 //!
 //! ```text
 //!  Cluster ─▶ data ─▶ go | jinja ─▶ check ─▶ output (beside, fsync, rename) ─▶ notify
-//!                                    └▶ sift: who is refused, so that the rest goes live
+//!                                    └▶ sift: which object is refused, so that the rest goes live
 //! ```
 
 mod blocks;
@@ -36,14 +35,14 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a template gave no file.
+/// Why a template was not read or rendered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct TemplateError {
-    /// Of which template.
+    /// The template.
     pub file: PathBuf,
     /// The line, where it is known.
     pub line: Option<usize>,
-    /// What was being evaluated; empty: it could not be read at all.
+    /// The expression that was being evaluated. Empty: the template could not be read at all.
     pub evaluating: String,
     /// What went wrong.
     pub cause: String,
@@ -62,12 +61,12 @@ impl fmt::Display for TemplateError {
     }
 }
 
-/// A template that was read.
+/// A template, read and parsed.
 #[derive(Debug)]
 pub struct Template {
     source: String,
     engine: Engine,
-    /// The words that it asks with.
+    /// The words that it uses, to find out which fields it reads.
     words: BTreeSet<String>,
 }
 
@@ -89,7 +88,7 @@ impl Template {
         Self::new(file, source, names)
     }
 
-    /// A template of this text.
+    /// Parses this text as the template `file`.
     pub fn new(
         file: &Path,
         source: String,
@@ -106,7 +105,7 @@ impl Template {
         Ok(Self { source, engine, words })
     }
 
-    /// What it asks for of that which a load balancer must know of to serve as it is asked.
+    /// Which optional settings the template reads. Consumers that need one that it does not read cannot be served.
     pub fn knows(&self) -> Knows {
         let asks = |word: &str| self.words.contains(word);
         Knows {
@@ -118,7 +117,7 @@ impl Template {
         }
     }
 
-    /// Fills it.
+    /// Renders the template.
     pub fn render(&self, data: &Data) -> Result<String, TemplateError> {
         match &self.engine {
             Engine::Go(go) => go.render(&go::value(data)),

@@ -1,5 +1,5 @@
-//! The driver against a real HAProxy on loopback: updates in, requests through it, and its process list.
-//! What the whole agent does with it is proven in the workspace's `tests/haproxy`.
+//! Tests the driver with a real HAProxy on loopback: updates go in, requests go through HAProxy, and its processes are
+//! observed. The workspace's `tests/haproxy` tests the whole agent.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UnixStream};
 
-/// The HAProxy that is tested: another than the usual one if its path is in `BOWLINE_TEST_HAPROXY`.
+/// The HAProxy under test: the one at `BOWLINE_TEST_HAPROXY`, or the usual one.
 fn program() -> PathBuf {
     if let Some(other) = std::env::var_os("BOWLINE_TEST_HAPROXY") {
         return other.into();
@@ -43,25 +43,25 @@ fn program() -> PathBuf {
     if usual.exists() { usual.into() } else { "haproxy".into() }
 }
 
-/// How a shell script in its place knows that it is asked for a check.
+/// The condition by which a wrapper script detects a check.
 const IS_CHECK: &str = "[ \"$1\" = -c ]";
-/// What it says of what it refuses.
+/// HAProxy's complaint about the refused update.
 const WHY: &str = r"loading HAProxy's files: regex '\A(?:\x{1F600})\z' is invalid";
 
-/// What it refuses: an expression of Rust's that is none of PCRE's.
+/// An update that HAProxy refuses: an expression that is valid in Rust but not in PCRE.
 fn refused(by: &str) -> Update {
     let host = Host::Regex(r"\x{1F600}".into());
     Update { sites: vec![site(host, "/", "p", by)], ..Update::default() }
 }
 
-/// How somebody else runs it.
+/// The arguments for starting HAProxy without the driver.
 fn outside(folder: &Path) -> Vec<OsString> {
     let master = format!("{},level,admin", folder.join("master.sock").display());
     let config = folder.join("current/haproxy.cfg");
     vec!["-W".into(), "-S".into(), master.into(), "-f".into(), config.into()]
 }
 
-/// Its first two numbers.
+/// The first two numbers of its version.
 fn version() -> (u32, u32) {
     let printed = std::process::Command::new(program()).arg("-v").output().expect("HAProxy");
     let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
@@ -85,7 +85,7 @@ fn options(folder: &Path) -> Options {
     }
 }
 
-/// How many processes a load begins.
+/// How many workers a load starts.
 fn workers_of_a_load() -> usize {
     1
 }
@@ -99,9 +99,9 @@ async fn ask(socket: &Path, message: &str) -> std::io::Result<String> {
     Ok(answer)
 }
 
-/// Master and workers.
+/// The pids of the master and the workers.
 async fn processes(folder: &Path) -> (u32, Vec<u32>) {
-    // A master that reloads is away for a moment.
+    // A master that reloads is unreachable for a moment.
     let answer = eventually("a master", async || {
         ask(&folder.join("master.sock"), "show proc").await.map_err(|it| it.to_string())
     })
@@ -115,7 +115,7 @@ async fn processes(folder: &Path) -> (u32, Vec<u32>) {
 
 async fn pids(folder: &Path) -> Vec<u32> {
     let (master, workers) = processes(folder).await;
-    // A master ends by itself when its worker does.
+    // The master exits when its worker does.
     [vec![master], workers].concat()
 }
 
@@ -194,7 +194,7 @@ async fn members_change_while_what_haproxy_refuses_is_looked_for() {
     let report = driver.apply(&refused("bad")).await.unwrap();
     assert!(report.waiting, "{report:?}");
     checks.one_after(before + 1).await;
-    // The check that has begun is all that is waited for.
+    // The change waits only for the check that has begun.
     let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
     let (report, ()) = tokio::join!(driver.apply(&swap), async { checks.allow(before + 2) });
     let report = report.unwrap();
@@ -222,7 +222,7 @@ async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
     let of_evil = |name: &str| {
         let mut pool = plain(name);
         pool.service.namespace = "evil".into();
-        // One of its own kind is a load for every HAProxy.
+        // A pool of a kind of its own needs a load in every HAProxy.
         pool.source_ranges = vec!["0.0.0.0/0".parse().unwrap()];
         Update {
             pools: vec![put(pool)],
@@ -237,7 +237,7 @@ async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
     driver.apply(&Update { members: vec![members("p", &[b])], ..Update::default() }).await.unwrap();
     answers(port, "a.example", "/", 200, "b").await;
     assert_ne!(get(port, "q.evil.example", "/").await.unwrap().0, 200, "the check is not over");
-    // Also where they come in one update with what needs another load.
+    // The same if they come in one update with a change that needs another load.
     let mut both = of_evil("r");
     both.members.push(members("p", &[c]));
     let answered = tokio::time::timeout(Duration::from_secs(10), driver.apply(&both)).await;
@@ -245,7 +245,7 @@ async fn members_change_while_files_are_checked_and_while_haproxy_loads_them() {
     answers(port, "a.example", "/", 200, "c").await;
     assert_ne!(get(port, "r.evil.example", "/").await.unwrap().0, 200, "the check is not over");
 
-    // They go on changing until HAProxy has loaded what was checked.
+    // Members go on changing until HAProxy has loaded the checked files.
     checks.allow(u32::MAX.into());
     for at in [c, b].into_iter().cycle() {
         let change = Update { members: vec![members("p", &[at])], ..Update::default() };
@@ -278,7 +278,7 @@ async fn members_go_after_the_rule_that_leads_to_them_also_while_files_are_check
     let (mut driver, _) = start(options, &update).await;
     let before = checks.begun();
     checks.allow(before);
-    // One of its own kind is a load for every HAProxy.
+    // A pool of a kind of its own needs a load in every HAProxy.
     let ranges = vec!["0.0.0.0/0".parse().unwrap()];
     let evil = Update {
         pools: vec![put(Pool { source_ranges: ranges, ..plain("q") })],
@@ -288,7 +288,7 @@ async fn members_go_after_the_rule_that_leads_to_them_also_while_files_are_check
     };
     assert!(driver.apply(&evil).await.unwrap().waiting);
     checks.one_after(before).await;
-    // The host is led elsewhere, which waits for the check, and the members that it had go.
+    // The host gets another pool, which waits for the check, and its old pool loses its members.
     let elsewhere =
         Update { sites: vec![site(exact("a.example"), "/", "g", "a")], ..Update::default() };
     driver.apply(&elsewhere).await.unwrap();
@@ -384,7 +384,7 @@ async fn what_somebody_else_changed_is_repaired_and_a_dead_haproxy_comes_back() 
     std::fs::remove_file(&admin).unwrap();
     let b = backend("b").await;
     let swap = Update { members: vec![members("p", &[b])], ..Update::default() };
-    // While the socket is away an update may fail: then everything comes again, as the agent does it.
+    // While the socket is gone an update may fail; then the driver gets everything again, as from the agent.
     if driver.apply(&swap).await.is_err() {
         let (_, mut again) = first(&[b]).await;
         again.listeners.clone_from(&update.listeners);
@@ -433,7 +433,7 @@ async fn no_request_fails_while_rules_move_to_pools_that_are_not_there_yet() {
     let (port, update) = first(&[a]).await;
     let (mut driver, _) = start(options(folder.path()), &update).await;
     answers(port, "a.example", "/x", 200, "a").await;
-    // Another Service; the same path by another rule, with another Service again.
+    // Another Service; then the same path by another rule and with another Service.
     for (kind, path, from, to, at, name) in [
         (PathKind::Prefix, "/x", "p", "q", b, "b"),
         (PathKind::Exact, "/x", "q", "r", a, "a"),
@@ -486,7 +486,7 @@ async fn a_cookie_leads_back_to_a_member_that_came_while_haproxy_ran() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// Answers every request with this many bytes.
+/// A backend that answers every request with this many bytes.
 async fn large(bytes: usize) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -523,7 +523,7 @@ async fn a_consumer_is_held_to_its_bandwidth_where_haproxy_can_and_told_where_no
     assert_eq!((status, body.len()), (200, 3_000_000));
     if version() >= (2, 7) {
         assert_eq!(report, Report::default());
-        // A megabyte a second: the first may go at once.
+        // The limit is a megabyte per second, and the first megabyte may go at once.
         assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
     } else {
         let told: Vec<_> = report
@@ -538,7 +538,7 @@ async fn a_consumer_is_held_to_its_bandwidth_where_haproxy_can_and_told_where_no
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// Runs a test of this file in a process that may open so many files; says whether it is that process.
+/// Runs a test of this file in a child process that may open `most` files. True: this is the child.
 fn with_files(most: u64, test: &str) -> bool {
     const CHILD: &str = "BOWLINE_TEST_FEW_FILES";
     if std::env::var_os(CHILD).is_some() {
@@ -556,7 +556,7 @@ fn with_files(most: u64, test: &str) -> bool {
     false
 }
 
-/// A pool with so many members where nobody is, each at another address.
+/// A pool with this many members, each at another address where nothing listens.
 fn crowd(
     name: &str,
     number: u32,
@@ -567,7 +567,7 @@ fn crowd(
     (pool(name), members(name, &all))
 }
 
-/// A site of this namespace that leads to a pool.
+/// A site of this namespace, with a rule for this pool.
 fn foreign(namespace: &str, name: &str) -> Change<SiteKey, std::sync::Arc<ResolvedSite>> {
     let Change::Put(key, it) = site(exact(&format!("{name}.evil.example")), "/", name, name) else {
         panic!("a site")
@@ -579,7 +579,7 @@ fn foreign(namespace: &str, name: &str) -> Change<SiteKey, std::sync::Arc<Resolv
     Change::Put(key, std::sync::Arc::new(it))
 }
 
-/// Waits until so many servers of a backend take traffic.
+/// Waits until a backend has this many servers that take traffic.
 async fn has_servers(socket: &Path, name: &str, expected: usize) {
     eventually("servers", async || {
         let answer = ask(socket, &format!("show servers state {name}")).await;
@@ -590,7 +590,7 @@ async fn has_servers(socket: &Path, name: &str, expected: usize) {
     .await;
 }
 
-/// Waits until so many servers of `p` and of `c1` are checked: HAProxy is told of many servers a part at a time.
+/// Waits until this many servers of `p` and of `c1` are checked: HAProxy gets large changes in parts.
 async fn are_checked(socket: &Path, expected: [usize; 2]) {
     eventually("checks", async || {
         let now = [checked(socket, "p").await, checked(socket, "c1").await];
@@ -599,7 +599,7 @@ async fn are_checked(socket: &Path, expected: [usize; 2]) {
     .await;
 }
 
-/// Which namespaces are told that there are too few files; nothing else is told.
+/// The namespaces with a report of too few files. There must be no other report.
 fn short_of_files(report: &Report) -> BTreeSet<&str> {
     let refused = report.refused.iter();
     assert!(refused.clone().all(|it| it.problem.reason == Reason::NoDescriptors), "{report:?}");
@@ -611,13 +611,13 @@ fn short_of_files(report: &Report) -> BTreeSet<&str> {
 async fn checked(socket: &Path, pool: &str) -> usize {
     let answer = ask(socket, &format!("show servers state {pool}")).await.unwrap();
     let servers = answer.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    // Those that leave are in maintenance until they are removed.
+    // Servers that leave are in maintenance until they are removed.
     let stays = servers.filter(|fields| fields.get(6) == Some(&"0"));
     let states = stays.filter_map(|fields| fields.get(13)?.parse::<u32>().ok());
     states.filter(|state| state & 4 != 0).count()
 }
 
-/// Members of a pool that HAProxy takes for down, and of these the ones that no check can bring up again.
+/// How many members of a pool HAProxy considers down, and how many of these no check can bring up.
 async fn down(socket: &Path, pool: &str) -> (usize, usize) {
     let answer = ask(socket, &format!("show servers state {pool}")).await.unwrap();
     let servers = answer.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -626,7 +626,7 @@ async fn down(socket: &Path, pool: &str) -> (usize, usize) {
     (states.len(), states.iter().filter(|state| *state & 4 == 0).count())
 }
 
-/// The pid of HAProxy's worker: another one after a reload.
+/// The pid of HAProxy's worker, which changes with a reload.
 async fn worker(socket: &Path) -> u32 {
     let info = ask(socket, "show info").await.unwrap();
     info.lines().find_map(|line| line.strip_prefix("Pid: ")).unwrap().parse().unwrap()
@@ -646,7 +646,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     assert_eq!(short_of_files(&report), BTreeSet::new());
     answers(port, "a.example", "/", 200, "shop").await;
 
-    // Two other namespaces have more members than can be checked, and share what there is.
+    // Two other namespaces have more members than can be checked, and share the checks.
     let crowds = [("c1", 800), ("c2", 1_500), ("c3", 300)].map(|(name, size)| crowd(name, size));
     let update = Update {
         pools: crowds.iter().map(|(pool, _)| pool.clone()).collect(),
@@ -671,7 +671,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     settled(&mut driver, report).await;
     answers(port, "b.example", "/", 200, "shop").await;
 
-    // HAProxy is killed, and starts again.
+    // HAProxy is killed and restarted.
     let pid = worker(&socket).await;
     signal(pid, "-KILL");
     eventually("another HAProxy", async || {
@@ -682,13 +682,13 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     .await;
     answers(port, "a.example", "/", 200, "shop").await;
 
-    // Nothing answers at the crowds' addresses, so all members that are checked are down.
+    // Nothing answers at these addresses, so all checked members are down.
     eventually("members are down", async || match down(&socket, "c1").await {
         (685, 0) => Ok(()),
         other => Err(format!("{other:?}")),
     })
     .await;
-    // A namespace that comes later has its part of the checks, without a reload.
+    // A later namespace gets its share of the checks without a reload.
     let pid = worker(&socket).await;
     let mine = consumer("p").namespace;
     let shop = crowd("p", 900).1;
@@ -697,7 +697,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     assert_eq!(short_of_files(&report), BTreeSet::from(["evil", &*mine, "worse"]));
     are_checked(&socket, [457, 457]).await;
     assert_eq!(down(&socket, "c1").await, (457, 0), "a member without a check is up");
-    // A pool that grows where everything is taken keeps the checks that it has.
+    // A pool that grows when no check is free keeps its checks.
     let shop = crowd("p", 901).1;
     let report = driver.apply(&Update { members: vec![shop], ..Update::default() }).await.unwrap();
     settled(&mut driver, report).await;
@@ -710,7 +710,7 @@ async fn more_members_than_haproxy_may_open_files_keep_nobody_elses_change_from_
     are_checked(&socket, [10, 681]).await;
     assert_eq!(worker(&socket).await, pid, "nothing of this needs a reload");
 
-    // Checks come back as soon as there is room, without any change but of members.
+    // Checks return as soon as there is room, with no change other than of members.
     let fewer = crowd("c1", 10).1;
     let report = driver.apply(&Update { members: vec![fewer], ..Update::default() }).await.unwrap();
     let report = settled(&mut driver, report).await;

@@ -1,5 +1,5 @@
-//! The driver against a real nginx on loopback: updates in, requests through it, and its processes. What
-//! the whole agent does with it is proven in the workspace's `tests/nginx`.
+//! Tests the driver with a real nginx on loopback: updates go in, requests go through nginx, and its processes are
+//! observed. The workspace's `tests/nginx` tests the whole agent.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,
@@ -36,12 +36,12 @@ fn program() -> PathBuf {
     if usual.exists() { usual.into() } else { "nginx".into() }
 }
 
-/// How a shell script in its place knows that it is asked for a check.
+/// The condition by which a wrapper script detects a check.
 const IS_CHECK: &str = "[ \"$3\" = -t ]";
-/// What it says of what it refuses.
+/// nginx's complaint about the refused update.
 const WHY: &str = "loading nginx's file: invalid port in upstream \"127.0.0.1:0\"";
 
-/// What it refuses: a member that no connection can be made to.
+/// An update that nginx refuses: a member with port 0.
 fn refused(by: &str) -> Update {
     Update {
         pools: vec![pool(by)],
@@ -51,7 +51,7 @@ fn refused(by: &str) -> Update {
     }
 }
 
-/// How somebody else runs it.
+/// The arguments for starting nginx without the driver.
 fn outside(folder: &Path) -> Vec<OsString> {
     let config = folder.join("current/nginx.conf");
     ["-e", "stderr", "-g", "daemon off;", "-c"]
@@ -73,12 +73,12 @@ fn options(folder: &Path) -> Options {
     }
 }
 
-/// How many processes a load begins.
+/// How many workers a load starts.
 fn workers_of_a_load() -> usize {
     std::thread::available_parallelism().unwrap().get()
 }
 
-/// The pid of a process of nginx that takes connections.
+/// The pid of an nginx process that accepts connections.
 async fn worker(folder: &Path) -> Result<u32, String> {
     let asking = async {
         let mut stream = UnixStream::connect(folder.join("status.sock")).await?;
@@ -91,7 +91,7 @@ async fn worker(folder: &Path) -> Result<u32, String> {
     answer.trim_end().rsplit(' ').next().and_then(|it| it.parse().ok()).ok_or(answer)
 }
 
-/// Its master, and then its workers.
+/// The pid of the master, then those of the workers.
 async fn pids(folder: &Path) -> Vec<u32> {
     let master = master(folder).await;
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -103,7 +103,7 @@ async fn master(folder: &Path) -> u32 {
     eventually("a master", async || {
         let worker = worker(folder).await?;
         let parent = parent(worker).ok_or("it has ended")?;
-        // One whose master was killed is somebody else's.
+        // A worker of a killed master has another parent.
         let title = std::fs::read_to_string(format!("/proc/{parent}/cmdline"));
         let title = title.map_err(|it| it.to_string())?;
         if title.starts_with("nginx: master") { Ok(parent) } else { Err(title) }
@@ -170,7 +170,7 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
     for i in 0..20 {
         update.sites.push(site(exact(&format!("h{i}.example")), "/", "p", &format!("h{i}")));
     }
-    // A member that no connection can be made to, and a certificate that is none.
+    // A member with port 0, and a malformed certificate.
     let bad = refused("bad");
     update.pools.extend(bad.pools);
     update.members.extend(bad.members);
@@ -203,7 +203,7 @@ async fn what_nginx_refuses_is_found_and_told_and_the_rest_goes_live() {
     answers(port, "tls.example", "/", 200, "a").await;
     answers(port, "bad.example", "/", 404, NOTHING).await;
 
-    // It is tried again when it asks for something else.
+    // A changed consumer is tried again.
     let better = Update {
         members: vec![members("bad", &[a])],
         sites: vec![site(exact("bad.example"), "/better", "bad", "bad")],
@@ -227,7 +227,7 @@ async fn an_nginx_that_is_killed_or_whose_socket_is_removed_loads_what_comes() {
     for hidden in [true, false] {
         let before = master(folder.path()).await;
         signal(before, "-KILL");
-        // Its processes live on, and hold its addresses; by their socket they can be found no more.
+        // Its workers live on and hold its addresses. Without the socket's file they cannot be found.
         if hidden {
             remove_socket();
         }
@@ -236,13 +236,13 @@ async fn an_nginx_that_is_killed_or_whose_socket_is_removed_loads_what_comes() {
             _ => get(port, "a.example", "/").await.map(drop),
         })
         .await;
-        // It may be that the driver has not asked there yet.
+        // The driver may not have asked there yet.
         remove_socket();
         let swap = Update { members: vec![members("p", &[now])], ..Update::default() };
         eventually("the update", async || driver.apply(&swap).await.map_err(|it| it.to_string()))
             .await;
         answers(port, "a.example", "/", 200, if now == a { "a" } else { "b" }).await;
-        // There is another socket now, until that one is gone.
+        // nginx now uses the other socket, until that one is gone.
         std::fs::remove_file(folder.path().join("status-2.sock")).unwrap();
         eventually("a socket", async || worker(folder.path()).await).await;
         now = a;
@@ -280,7 +280,7 @@ async fn slow_answers_to_one_client_take_no_member_from_the_others() {
         assert_eq!(get(port, "a.example", "/slow").await.map(|it| it.0), Ok(504));
         assert_eq!(get(port, "a.example", "/").await.map(|it| it.0), Ok(200));
     }
-    // Nor is what took too long done again by another.
+    // Slow requests are not repeated with another member.
     assert_eq!(a.slow() + b.slow(), 12);
     driver.drain(Duration::from_secs(5)).await;
 }
@@ -329,7 +329,7 @@ async fn who_takes_a_killed_masters_place_has_its_addresses_at_once() {
         _ => Ok(()),
     })
     .await;
-    // Its processes live on for a moment, and hold the addresses: that is nobody's failure.
+    // Its workers live on for a moment and hold the addresses. That must not count as a failure.
     let report = driver.apply(&Update::default()).await.unwrap();
     assert_eq!(settled(&mut driver, report).await, Report::default());
     assert_eq!(get(port, "a.example", "/").await, Ok((200, "a".to_owned())));
@@ -359,7 +359,7 @@ async fn requests_beyond_what_was_agreed_wait_and_more_are_refused() {
     let all = asked.join_all().await;
     let of = |status| all.iter().filter(move |it| it.0 == status).map(|it| it.1);
     assert_eq!(of(200).count() + of(429).count(), 60, "{all:?}");
-    // One at once, and five that wait for their turn; others may have come later.
+    // One request goes at once and five wait; others may have come later.
     assert!(of(200).count() >= 6 && of(429).count() > 0, "{all:?}");
     let longest = of(200).max().unwrap();
     assert!(longest >= Duration::from_millis(700), "{longest:?} of {all:?}");
@@ -367,7 +367,7 @@ async fn requests_beyond_what_was_agreed_wait_and_more_are_refused() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// Waits until a worker answers that is not stopped. The kernel may have woken a stopped one for a question.
+/// Waits for an answer of a worker that is not stopped. The kernel may have woken a stopped one for a request.
 async fn others_answer(stopped: &Stopped, folder: &Path) {
     eventually("another worker", async || {
         let asked = tokio::time::timeout(Duration::from_millis(200), worker(folder)).await;
@@ -386,7 +386,7 @@ async fn a_reload_that_is_found_under_way_is_in_force_when_processes_of_before_a
     let (port, update) = first(&[a]).await;
     let (driver, _) = start(options(folder.path()), &update).await;
     drop(driver);
-    // The new processes have what the next agent wants.
+    // The new workers have what the next agent wants.
     let file = folder.path().join("current/nginx.conf");
     let wanted = std::fs::read_to_string(&file).unwrap();
     let other = wanted.replace("bowline-", "other-").replace("name a.example;", "name x;");

@@ -1,9 +1,9 @@
-//! How many files HAProxy needs, and which members are not checked where it may not open as many. HAProxy checks its
-//! files without counting these, and then neither loads nor starts: one tenant with many members would keep the
-//! changes of all others from going live. A listener takes one, and so does each member that is checked; half of all
-//! are kept for connections. Namespaces share the checks: each has an equal part of them where it wants as many, and
-//! what a namespace does not want the others have. A check that is there stays as long as no namespace waits for its
-//! part. How many listeners there are is decided before ([`crate::Driver::most_listeners`]). Pure.
+//! Decides how many file descriptors HAProxy needs, and which members get no health check if it may not open enough.
+//! HAProxy does not count descriptors when it checks its files, but with too few it neither loads nor starts: one
+//! tenant with many members would keep the changes of all others from going live. Each listener and each checked member
+//! needs one; half of all are kept for connections. Namespaces share the checks equally; checks that a namespace does
+//! not need go to the others. An existing check stays as long as no namespace waits for its share. The number of
+//! listeners is limited earlier ([`crate::Driver::most_listeners`]). Pure; the renderer and the driver call it.
 
 use super::diff::Running;
 use super::text::Word;
@@ -11,40 +11,41 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Files that HAProxy has open anyway: logs, sockets, pipes between its threads.
+/// Descriptors for everything else: logs, sockets, pipes between its threads.
 const ANYWAY: usize = 128;
 
-/// How many listeners there may be.
+/// How many listeners may be open.
 pub(super) fn most_listeners(descriptors: usize) -> usize {
     descriptors / 4
 }
 
-/// How many members may be checked beside so many listeners.
+/// How many members may be checked beside this number of listeners.
 pub(super) fn most_checks(descriptors: usize, listeners: usize) -> usize {
     (descriptors / 2).saturating_sub(listeners + ANYWAY)
 }
 
-/// Whether checks that only a reload can bring are worth it: they are many, or much room is left beside them. Else
-/// a member that comes and goes would cause a reload each time.
+/// Whether checks that only a reload can bring justify one: they are many, or much room is left beside them. Otherwise
+/// each member that comes and goes would cause a reload.
 pub(super) fn is_worth_a_load(checks: usize, left: usize, most: usize) -> bool {
     let many = most / 16;
     checks > 0 && (checks >= many || left >= many)
 }
 
-/// The servers that HAProxy has, by backend: a server that is checked keeps that.
+/// The servers that HAProxy has, by backend, so that checked servers can keep their checks.
 pub type Held = BTreeMap<Word, BTreeMap<SocketAddr, Running>>;
 
 /// The servers of a pool.
 pub(super) struct Need<K> {
     pub(super) namespace: Arc<str>,
     pub(super) key: K,
-    /// How many there are.
+    /// How many servers the pool has.
     pub(super) servers: usize,
-    /// How many of them are checked.
+    /// How many of them have a check already.
     pub(super) held: usize,
 }
 
-/// How many servers are checked of each pool for which there are not enough checks. All of every other.
+/// The number of checked servers for each pool that does not get checks for all. A pool that is not in the result gets
+/// all.
 pub(super) fn allot<K: Ord>(
     needs: impl IntoIterator<Item = Need<K>>,
     most: usize,
@@ -69,16 +70,16 @@ pub(super) fn allot<K: Ord>(
     short
 }
 
-/// What one wants of something that several share.
+/// The demand of a namespace or pool for checks.
 #[derive(Clone, Copy, Debug)]
 struct Want {
     wants: usize,
-    /// What it has of that already.
+    /// How many of these it has already.
     has: usize,
 }
 
-/// How much each gets: all get the same, or what they want if that is less. Beyond that, each keeps what it has as
-/// far as there is room, and those that have the most give way first.
+/// The share of each. All get the same, or what they want if that is less. Of the rest, each keeps what it has as far
+/// as possible, and those that have most give up first.
 fn fair(all: &[Want], most: usize) -> Vec<usize> {
     let highest = |it: fn(&Want) -> usize| all.iter().map(it).max().unwrap_or(0);
     let equal = largest(0, highest(|it| it.wants), |level| {
@@ -87,7 +88,7 @@ fn fair(all: &[Want], most: usize) -> Vec<usize> {
     let with = |cap: usize| all.iter().map(move |it| it.wants.min(equal).max(it.has.min(cap)));
     let cap = largest(equal, highest(|it| it.has), |cap| with(cap).sum::<usize>() <= most);
     let mut parts: Vec<_> = with(cap).collect();
-    // Less than one for each is left.
+    // Less than one for each is left over.
     let mut left = most.saturating_sub(parts.iter().sum());
     for limit in [|it: &Want| it.has, |it: &Want| it.wants] {
         for (part, it) in parts.iter_mut().zip(all) {
@@ -100,7 +101,7 @@ fn fair(all: &[Want], most: usize) -> Vec<usize> {
     parts
 }
 
-/// The largest number up to `high` that fits, where every smaller one fits as well, and `low` does.
+/// The largest number up to `high` that fits. `low` fits, and if a number fits, all smaller ones do.
 fn largest(low: usize, high: usize, fits: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (low, high.max(low));
     while low < high {
@@ -118,7 +119,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// How many are checked, of pools that need and hold as many.
+    /// The checked servers of pools, each with its number of servers and of existing checks.
     fn allotted(needs: &[(&str, &str, usize, usize)], most: usize) -> Vec<(String, usize)> {
         let needs = needs.iter().map(|(namespace, key, servers, held)| Need {
             namespace: Arc::from(*namespace),
@@ -147,10 +148,10 @@ mod tests {
     fn a_pool_that_grows_keeps_the_checks_that_it_has() {
         let all = [("a", "a", 501, 500), ("b", "b", 500, 500)];
         assert_eq!(allotted(&all, 1_000), [short("a", 500)]);
-        // What one has beyond an equal part stays while the others have theirs.
+        // A pool keeps what it has beyond an equal share while the others have theirs.
         let all = [("a", "a", 800, 700), ("b", "b", 300, 300)];
         assert_eq!(allotted(&all, 1_000), [short("a", 700)]);
-        // Pools of one namespace share its part in the same way.
+        // Pools of one namespace divide its share in the same way.
         let all = [("a", "one", 900, 600), ("a", "two", 500, 400)];
         assert_eq!(allotted(&all, 1_000), [short("one", 500)]);
     }
@@ -189,12 +190,12 @@ mod tests {
             for (part, it) in parts.iter().zip(&all) {
                 prop_assert!(*part <= it.wants && *part >= it.wants.min(equal));
             }
-            // One that gives something up has no more than is needed for others to have their part.
+            // A pool gives up no more than others need for their share.
             let waiting = all.iter().zip(&parts).any(|(it, part)| *part > it.has);
             let gave = all.iter().zip(&parts).any(|(it, part)| *part < it.has);
             let held: usize = all.iter().map(|it| it.has).sum();
             prop_assert!(!gave || waiting || held > most);
-            // What was decided stays as it is.
+            // A second run changes nothing.
             let again: Vec<_> =
                 all.iter().zip(&parts).map(|(it, part)| Want { has: *part, ..*it }).collect();
             prop_assert_eq!(fair(&again, most), parts);

@@ -1,28 +1,28 @@
-//! What HAProxy can be told while it runs, as values, and how they are written: many in one line where
-//! they fit, those with a text of their own alone. It sends nothing itself.
+//! Commands for a running HAProxy, as values, and their text: commands share a line where they can, commands with a
+//! payload have a message of their own. It sends nothing; the HAProxy driver does.
 
 use super::text::Word;
 use super::wanted::certificate_file;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The most bytes of one message: HAProxy reads 16 KiB at once.
+/// The maximum length of a message in bytes: HAProxy reads 16 KiB at once.
 const LONGEST: usize = 15_000;
 
-/// What is said of a server that is checked.
+/// The option of a server with a health check.
 pub const CHECK: &str = " check ";
 
-/// One thing that HAProxy is told.
+/// One command, or a group that belongs together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Command {
-    /// A certificate is there, and may be shown.
+    /// Adds a certificate, which may then be shown.
     AddCertificate {
         /// Its hash.
         hash: Arc<str>,
         /// Chain and key.
         pem: Secret,
     },
-    /// A certificate is shown for a name.
+    /// Shows a certificate for a host name.
     Show {
         /// The list.
         list: String,
@@ -31,30 +31,30 @@ pub enum Command {
         /// The name.
         host: Word,
     },
-    /// A backend is there, and rules may lead to it.
+    /// Adds a backend, to which rules may then lead.
     AddBackend {
         /// Its name.
         backend: Word,
-        /// The defaults that say all of it.
+        /// The `defaults` section with all of its settings.
         kind: Word,
-        /// What will be said of its servers that are checked.
+        /// The options of its servers with a health check.
         options: Arc<str>,
-        /// What will be said of the others.
+        /// The options of its servers without one.
         unchecked: Arc<str>,
     },
-    /// A server takes traffic.
+    /// Adds a server, which then takes traffic.
     AddServer {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
         /// Its weight.
         weight: u16,
-        /// What else is said of it.
+        /// Its other options.
         options: Arc<str>,
     },
-    /// Servers of a backend have the cookies that this key gives them. Those that come by command have none
-    /// before HAProxy 3.0.
+    /// Sets the key that gives the servers of a backend their cookies. Before HAProxy 3.0, servers added by command
+    /// have no cookies without it.
     KeyCookies {
         /// The backend.
         backend: Word,
@@ -65,47 +65,47 @@ pub enum Command {
     Check {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
         /// Whether it is checked.
         on: bool,
     },
-    /// A server that was in maintenance takes traffic again.
+    /// Ends the maintenance of a server: it takes traffic again.
     Resume {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
-    /// A server is where its name says.
+    /// Sets the address of a server to the one in its name.
     Place {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
-    /// A frontend takes connections again.
+    /// Makes a frontend accept connections again.
     Open {
         /// Its name.
         frontend: Word,
     },
-    /// A server has another weight.
+    /// Changes the weight of a server.
     Weigh {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
         /// Its weight.
         weight: u16,
     },
-    /// Entries of a map that are not there yet.
+    /// Adds new entries to a map.
     AddEntries {
         /// The map.
         map: String,
         /// Key and value of each.
         entries: Vec<(Word, Word)>,
     },
-    /// An entry of a map has another value.
+    /// Changes the value of an entry of a map.
     SetEntry {
         /// The map.
         map: String,
@@ -114,42 +114,42 @@ pub enum Command {
         /// Its value.
         value: Word,
     },
-    /// A map has these entries and no others, from one moment to the next.
+    /// Replaces all entries of a map atomically.
     Replace {
         /// The map.
         map: String,
         /// Key and value of each.
         entries: Vec<(Word, Word)>,
     },
-    /// An entry of a map is gone.
+    /// Removes an entry of a map.
     RemoveEntry {
         /// The map.
         map: String,
         /// Its key.
         key: Word,
     },
-    /// A server gets nothing new, and what it has goes on.
+    /// Puts a server into maintenance: it gets no new connections and keeps those that it has.
     Retire {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
-    /// What a server still has ends.
+    /// Cuts the connections of a server.
     Cut {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
-    /// A retired server is gone, unless it still has connections.
+    /// Removes a retired server, unless it still has connections.
     RemoveServer {
         /// Its backend.
         backend: Word,
-        /// Where it is.
+        /// Its address.
         address: SocketAddr,
     },
-    /// A certificate is no longer shown by this line of a list.
+    /// Removes a line of a certificate list, so that its certificate is no longer shown.
     Hide {
         /// The list.
         list: String,
@@ -158,14 +158,14 @@ pub enum Command {
         /// The number of the line.
         line: u32,
     },
-    /// A certificate that nothing shows is gone.
+    /// Removes a certificate that no list shows.
     RemoveCertificate {
         /// Its file.
         file: String,
     },
 }
 
-/// A text with a key in it, which is never printed.
+/// A text that contains a key. It is never printed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Secret(pub Arc<str>);
 
@@ -175,7 +175,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// A text as one word of a command line.
+/// Escapes a text as one word of a command line.
 fn escaped(text: &str) -> String {
     let mut word = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -187,12 +187,12 @@ fn escaped(text: &str) -> String {
     word
 }
 
-/// What is sent in one go.
+/// A command in the form in which it is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// May share a line with others.
+    /// It may share a line with others.
     Line(String),
-    /// Has a text of its own, which ends with an empty line.
+    /// It has a payload, which ends with an empty line.
     Payload(String),
 }
 
@@ -234,7 +234,7 @@ impl Command {
                 let name = server(backend, *address);
                 match on {
                     true => line(format!("enable health {name}")),
-                    // HAProxy leaves a server down whose check found it down last.
+                    // Otherwise a server stays down if its last check found it down.
                     false => [
                         line(format!("disable health {name}")),
                         line(format!("set server {name} health up")),
@@ -254,7 +254,7 @@ impl Command {
                 line(format!("set server {} weight {weight}", server(backend, *address)))
             }
             Self::AddEntries { map, entries } => payloads(&format!("add map {map}"), entries),
-            // Sent as the answers come: the version is not known before.
+            // Sent step by step elsewhere: the version is known only from an answer.
             Self::Replace { .. } => Vec::new(),
             Self::SetEntry { map, key, value } => {
                 line(format!("set map {map} {} {value}", escaped(key.as_str())))
@@ -283,7 +283,7 @@ fn server(backend: &Word, address: SocketAddr) -> String {
     format!("{backend}/{}", Word::named(address))
 }
 
-/// Entries in as many messages as they need.
+/// The messages that add these entries to a map.
 pub(super) fn entries_of(
     map: &str,
     version: Option<&str>,
@@ -313,7 +313,7 @@ fn payloads(command: &str, entries: &[(Word, Word)]) -> Vec<Piece> {
     pieces
 }
 
-/// Messages to send one after the other, each with its end. What one command needs stays in order.
+/// The messages to send one after the other, each complete. The order of commands is kept.
 pub fn messages(commands: &[Command]) -> Vec<String> {
     let mut messages = Vec::new();
     let mut line = String::new();
@@ -343,7 +343,7 @@ pub fn messages(commands: &[Command]) -> Vec<String> {
     messages
 }
 
-/// What HAProxy says when it has done what it was told. Everything else is a complaint.
+/// The beginnings of lines by which HAProxy confirms a command. Every other line is a complaint.
 const FINE: [&str; 13] = [
     "IP changed from",
     "no need to change the addr",
@@ -361,7 +361,7 @@ const FINE: [&str; 13] = [
 ];
 const FINE_WHOLE: [&str; 2] = ["Success!", "Certificate "];
 
-/// What HAProxy complains of in an answer.
+/// The complaints in an answer.
 pub fn complaints(answer: &str) -> Vec<&str> {
     let said = answer.lines().map(str::trim).filter(|line| !line.is_empty());
     let fine = |line: &&str| {
@@ -372,16 +372,16 @@ pub fn complaints(answer: &str) -> Vec<&str> {
     said.filter(|line| !fine(line)).collect()
 }
 
-/// Whether a complaint is that a server cannot go yet.
+/// Whether a complaint says that a server cannot be removed yet.
 pub fn is_busy(complaint: &str) -> bool {
     complaint.contains("still has connections")
 }
 
-/// Which of so many removals of servers HAProxy has done, by the lines of its answer: one each, in their order. None
-/// where the answer has another number of lines, so that nobody can tell.
+/// Which of `count` removals of servers succeeded, by the lines of the answer: one for each removal, in order. None if
+/// the number of lines differs, since then lines cannot be matched.
 pub fn removed(count: usize, answer: &str) -> Option<Vec<bool>> {
     let lines = answer.lines().map(str::trim).filter(|line| !line.is_empty());
-    // A server that HAProxy does not know is as good as removed.
+    // A server that HAProxy does not know counts as removed.
     let removed: Vec<_> = lines.map(|line| !is_busy(line)).collect();
     (removed.len() == count).then_some(removed)
 }

@@ -1,6 +1,6 @@
-//! What is different between what runs and what is wanted, as commands; and whether only a reload can bring
-//! the rest. A pure function. Commands are in the order in which traffic never meets half of something:
-//! what is new first, what leads to it then, what is gone last.
+//! The difference between what runs and what is wanted, as commands, and whether a reload must bring the rest. Pure;
+//! the HAProxy driver calls it. Commands are ordered so that traffic never meets a partial change: first new objects,
+//! then what leads to them, last what is removed.
 
 mod maps;
 
@@ -10,73 +10,73 @@ use super::wanted::{Body, Section, Servers, Wanted, certificate_file};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-/// Whether a server is checked.
+/// Whether a server has a health check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
-    /// It cannot be: only a reload changes that.
+    /// It has none, and only a reload can add one.
     Absent,
-    /// It can be, and is not.
+    /// It has one, turned off.
     Off,
-    /// It is.
+    /// It has one, turned on.
     On,
 }
 
-/// A server as it runs.
+/// The state of a running server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Running {
     /// Its weight.
     pub weight: u16,
     /// Whether it is in maintenance.
     pub retired: bool,
-    /// Whether it was asked to drain, which we never do.
+    /// Whether it drains. We never ask for that.
     pub drains: bool,
-    /// Whether it is led to another address than its name says.
+    /// Whether it has another address than its name says.
     pub elsewhere: bool,
-    /// Whether it is checked.
+    /// Its health check.
     pub check: Check,
-    /// Whether HAProxy takes it for down.
+    /// Whether HAProxy considers it down.
     pub down: bool,
 }
 
 impl Running {
-    /// One that takes traffic and is checked.
+    /// A server that takes traffic and is checked.
     pub fn of(weight: u16) -> Self {
         let check = Check::On;
         Self { weight, retired: false, drains: false, elsewhere: false, check, down: false }
     }
 
-    /// One that takes traffic.
+    /// A server that takes traffic.
     fn new(weight: u16, checked: bool) -> Self {
         Self { check: if checked { Check::On } else { Check::Absent }, ..Self::of(weight) }
     }
 }
 
-/// Why a frontend takes no connections.
+/// Why a frontend accepts no connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// It can be told to take them again.
+    /// It is paused, and a command can resume it.
     Paused,
-    /// It cannot.
+    /// It is stopped, and only a reload brings it back.
     Stopped,
 }
 
-/// A line of a certificate list as it runs.
+/// A line of a certificate list in the running HAProxy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Line {
     /// The certificate's file.
     pub file: String,
     /// Its number.
     pub number: u32,
-    /// The names.
+    /// The host names.
     pub hosts: Vec<String>,
 }
 
 /// What HAProxy has now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
-    /// Sections, as they were when it was loaded.
+    /// Sections, as they were at the load.
     pub sections: BTreeMap<Section, Body>,
-    /// Lists of ranges, as they were then.
+    /// Lists of address ranges, as they were at the load.
     pub ranges: BTreeMap<String, Vec<Word>>,
     /// Servers, by backend.
     pub servers: BTreeMap<Word, BTreeMap<SocketAddr, Running>>,
@@ -86,12 +86,12 @@ pub struct Observed {
     pub certificates: BTreeSet<String>,
     /// Lines of certificate lists, by list.
     pub crt_lists: BTreeMap<String, Vec<Line>>,
-    /// Frontends that take no connections.
+    /// Frontends that accept no connections.
     pub closed: BTreeMap<Word, Closed>,
 }
 
 impl Observed {
-    /// What HAProxy has when it has just loaded this.
+    /// The state of an HAProxy that has just loaded this configuration.
     pub fn loaded(wanted: &Wanted) -> Self {
         let servers = wanted.servers.iter().map(|(backend, servers)| {
             let all = servers
@@ -120,16 +120,16 @@ impl Observed {
     }
 }
 
-/// What is to be done.
+/// The difference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// What only a reload can bring; none: nothing.
+    /// Why a reload is needed. None: it is not.
     pub reload: Option<String>,
-    /// What commands can bring, now.
+    /// The commands that can be sent now.
     pub commands: Vec<Command>,
 }
 
-/// What is to be done so that HAProxy has what is wanted.
+/// What to do so that HAProxy has what is wanted.
 pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
     let reload = reload(observed, wanted);
     let mut coming = Vec::new();
@@ -149,15 +149,15 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
         } else if let (Some(running), Some(body)) =
             (observed.servers.get(backend), observed.sections.get(&section))
         {
-            // Those of one that must be loaded anew are what its others are until then.
+            // Servers of a section that must be reloaded get the running section's options until then.
             diff_servers(backend, body, running, servers, &mut coming, &mut going);
         }
     }
     let mut maps = maps::diff(observed, wanted, reload.is_some());
-    // What nothing leads to any more stays until the next reload, without servers.
+    // A backend that nothing leads to stays until the next reload, without servers.
     let gone = observed.servers.iter().filter(|(name, _)| !wanted.servers.contains_key(*name));
     for (backend, running) in gone {
-        // Frontends are searched for the few backends that are not wanted, not for all.
+        // Few backends are unwanted, so the frontends are searched only for these.
         let leads =
             maps.kept.contains(backend) || reload.is_some() && has_frontend(observed, backend);
         if !leads {
@@ -173,20 +173,22 @@ pub fn diff(observed: &Observed, wanted: &Wanted) -> Diff {
     commands.append(&mut going);
     match reload {
         None => commands.append(&mut unshown(observed, wanted)),
-        // HAProxy shows the certificate that it has had for longest, so the one before a renewal has to go.
+        // HAProxy shows the oldest of several certificates for a name, so the certificate from before a renewal must
+        // go.
         Some(_) => commands.append(&mut replaced(observed, wanted)),
     }
     Diff { reload, commands }
 }
 
-/// Whether a frontend that runs names a backend. A longer name is as good: what it keeps goes at a reload.
+/// Whether a running frontend names a backend. A longer name that contains it counts too, which only keeps a backend
+/// until the next reload.
 fn has_frontend(observed: &Observed, backend: &Word) -> bool {
     observed.sections.iter().any(|(section, body)| {
         matches!(section, Section::Frontend(_)) && body.text.contains(backend.as_str())
     })
 }
 
-/// The kind of a backend that is new and that HAProxy can be told of while it runs.
+/// The kind of a new backend that a running HAProxy can add.
 fn kind_of_new<'a>(observed: &Observed, wanted: &'a Wanted, section: &Section) -> Option<&'a Word> {
     let Body { from: Some(kind), text, .. } = wanted.sections.get(section)? else { return None };
     let defaults = Section::Kind(kind.clone());
@@ -212,7 +214,8 @@ fn reload(observed: &Observed, wanted: &Wanted) -> Option<String> {
             Some(_) => {}
         }
     }
-    // Backends that nothing leads to harm nobody, nor what only they need; what still listens does.
+    // A backend that nothing leads to does no harm, nor do the sections that only it needs. A frontend that still
+    // listens does.
     let gone = |section: &&Section| {
         !matches!(section, Section::Peers | Section::Kind(_) | Section::Backend(_))
             && !wanted.sections.contains_key(section)
@@ -252,12 +255,12 @@ fn reload(observed: &Observed, wanted: &Wanted) -> Option<String> {
     None
 }
 
-/// Whether a certificate is new and cannot be told: HAProxy reads 16 KiB at once.
+/// Whether a certificate is new and too long for a command: HAProxy reads 16 KiB at once.
 fn is_too_long(observed: &Observed, hash: &str, pem: &str) -> bool {
     pem.len() > 15_000 && !observed.certificates.contains(&certificate_file(hash))
 }
 
-/// The difference of one backend's servers; those that come are what its section says.
+/// The difference of one backend's servers. New servers get the options of `body`.
 pub fn diff_servers(
     backend: &Word,
     body: &Body,
@@ -279,7 +282,7 @@ pub fn diff_servers(
                 if now.weight != weight {
                     coming.push(Command::Weigh { backend: backend.clone(), address, weight });
                 }
-                // No check brings up a server that was down when its check was given up.
+                // A server that was down when its check was turned off stays down without this.
                 let stuck = now.check == Check::Off && now.down && !checked;
                 if stuck || matches!((now.check, checked), (Check::Off, true) | (Check::On, false))
                 {
@@ -308,7 +311,7 @@ pub fn diff_servers(
     }
 }
 
-/// Certificates that come, and the names they are shown for.
+/// Adds certificates, and the host names that they are shown for.
 fn certificates(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
     let mut commands = Vec::new();
     let told = |hash: &str| {
@@ -339,8 +342,7 @@ fn names(line: &Line) -> impl Iterator<Item = (&str, &str)> {
     line.hosts.iter().map(|host| (&*line.file, &**host))
 }
 
-/// Names that are no longer shown with a certificate because another one, which HAProxy has or is told of, is shown for
-/// them.
+/// Hides a line of a certificate list if each of its names is shown with another certificate that HAProxy has or gets.
 fn replaced(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
     let mut commands = Vec::new();
     let has = |hash: &str| {
@@ -368,7 +370,7 @@ fn replaced(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
     commands
 }
 
-/// Names that are no longer shown, and certificates that go with them.
+/// Hides names that are no longer shown, and removes the certificates that nothing shows.
 fn unshown(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
     let mut commands = Vec::new();
     let mut used: BTreeSet<String> =
@@ -397,7 +399,7 @@ fn unshown(observed: &Observed, wanted: &Wanted) -> Vec<Command> {
 }
 
 impl Observed {
-    /// What HAProxy has once it has done this.
+    /// Notes that HAProxy has carried out a command.
     pub fn done(&mut self, command: &Command) {
         match command {
             Command::AddCertificate { hash, .. } => {

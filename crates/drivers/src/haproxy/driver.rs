@@ -1,4 +1,5 @@
-//! How HAProxy is driven: what the agent may choose, what is counted, and how it begins.
+//! The entry point of the HAProxy driver: the agent's options, the metrics, and the start. It decides nothing about
+//! HAProxy's configuration; the agent calls it.
 
 use super::version::{self, Version};
 use super::work::HaproxyProcess;
@@ -11,44 +12,44 @@ use prometheus_client::registry::Registry;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How long HAProxy's processes from before a reload may finish what they have, where nothing else is said.
+/// The default time that HAProxy's processes from before a reload may take to finish their connections.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// How HAProxy is driven.
+/// The options of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program; also where another one is driven, since it checks files.
+    /// The HAProxy executable. It checks files even if the driven HAProxy was started by others.
     pub program: PathBuf,
-    /// Whether to start HAProxy and keep it running, rather than drive one that is there.
+    /// Whether to start HAProxy and keep it running, rather than drive one that runs.
     pub exec: bool,
     /// The folder for its files.
     pub folder: PathBuf,
-    /// Where HAProxy takes commands. It is told so in its files.
+    /// The socket where HAProxy takes commands. The driver writes it into HAProxy's files.
     pub admin_socket: PathBuf,
-    /// Where its master takes commands.
+    /// The socket where its master takes commands.
     pub master_socket: PathBuf,
     /// The least time between two reloads.
     pub min_reload_interval: Duration,
-    /// How many old generations of processes there may be.
+    /// How many old generations may exist.
     pub max_old_generations: usize,
-    /// How long processes from before a reload may finish what they have.
+    /// How long processes from before a reload may take to finish their connections.
     pub shutdown_timeout: Duration,
-    /// How often all that runs is compared with what is wanted.
+    /// How often everything that runs is compared with the wanted configuration.
     pub compare_every: Duration,
     /// Whether HAProxy prints a line for each request.
     pub access_log: bool,
 }
 
-/// What is counted of HAProxy.
+/// HAProxy's metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
     pub(super) program: program::Counters,
-    /// Commands that were sent.
+    /// Commands sent to HAProxy.
     pub(super) commands: Counter,
 }
 
 impl Counters {
-    /// Shows them.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.program.register(registry, "HAProxy", "haproxy");
         let help = "Commands that HAProxy was sent while it ran";
@@ -56,15 +57,15 @@ impl Counters {
     }
 }
 
-/// How long changes of a namespace may wait for a reload. Members, hosts and certificates need none, so it is as long as keeps
-/// the old generations of one namespace as many as may be, without ending one before its time.
+/// The longest wait of a namespace for a reload. Members, hosts and certificates need no reload, so it can be long:
+/// long enough that one namespace keeps at most the allowed number of old generations and none must be ended early.
 fn longest_wait(options: &Options) -> Duration {
     let generations = u32::try_from(options.max_old_generations.max(1)).unwrap_or(u32::MAX);
     options.shutdown_timeout / generations
 }
 
-/// Finds out whether HAProxy can be driven, and begins to. Before the first update it is started only with files
-/// of before.
+/// Checks that this HAProxy can be driven, and starts the driver. Before the first update HAProxy is started only if
+/// files of an earlier agent are there.
 pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error> {
     let program = options.program.display();
     let printed = process::ask(&options.program, "-v").await;

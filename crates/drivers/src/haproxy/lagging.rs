@@ -1,7 +1,7 @@
-//! Backends with servers that HAProxy is not told of yet, in turn by namespace. A command takes HAProxy tens of microseconds,
-//! and everything else waits meanwhile: where a tenant changes thousands of members, HAProxy is told of some of them at a
-//! time, so that a change of another tenant waits for one such part. Only the newest is told: what changes again before
-//! its turn costs nothing. Pure.
+//! Backends with changes of servers that HAProxy did not get yet; namespaces take turns. A command takes HAProxy tens
+//! of microseconds, and everything else waits meanwhile. If a tenant changes thousands of members, HAProxy gets some of
+//! them at a time, so that a change of another tenant waits only for one such part. Only the newest state is sent: what
+//! changes again before its turn costs nothing. Pure; the HAProxy driver sends the parts.
 
 use super::command::Command;
 use super::diff::{Observed, diff_servers};
@@ -12,46 +12,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// How many lines HAProxy is told in one go: about 10 ms, and several times that where all cores are busy.
+/// How many lines are sent at once: about 10 ms of work, and several times that if all cores are busy.
 const LINES: usize = 300;
-/// How many of them of one namespace while others wait, and of one backend.
+/// How many of these lines are for one namespace while others wait, and for one backend.
 const LINES_OF_ONE: usize = 150;
 
-/// The largest backlog, in lines, that HAProxy is sent during a check or load.
+/// The largest backlog of a backend, in lines, that HAProxy gets during a check or load.
 pub(super) const SMALL: usize = 1_000;
 
-/// How many servers a backend may have beyond twice the wanted ones. Twice: all members of a pool can be replaced while
-/// those from before drain. The rest is for small pools: a pool of one member can be replaced a hundred times within the
-/// drain time.
+/// How many servers a backend may have beyond twice the wanted ones. Twice, because all members of a pool can be
+/// replaced while the old ones drain. The rest is for small pools: a pool of one member can be replaced a hundred times
+/// within the drain time.
 const SPARE: usize = 100;
 
-/// How many servers a backend without any has before rules lead to it. Two: one of them may be down.
+/// How many servers an empty backend gets before rules lead to it. Two, because one may be down.
 const OPENING: usize = 2;
 
-/// Backends with servers that HAProxy is not told of yet.
+/// The queue of such backends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lagging {
     queue: Queue<Arc<str>, Word>,
     /// The backends in the queue, with their namespaces.
     waits: BTreeMap<Word, Arc<str>>,
-    /// Backends that get no further servers before retired ones are removed, with their namespaces.
+    /// Backends that get no more servers until retired ones are removed, with their namespaces.
     held: BTreeMap<Word, Arc<str>>,
-    /// Backends of which HAProxy did not take servers, with their namespaces.
+    /// Backends with servers that HAProxy refused, with their namespaces.
     refused: BTreeMap<Word, Arc<str>>,
 }
 
-/// What HAProxy lacks of the servers of a backend.
+/// The commands that HAProxy lacks for the servers of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lacks {
     pub(super) coming: Vec<Command>,
     pub(super) going: Vec<Command>,
-    /// Whether further servers come only after retired ones were removed.
+    /// Whether more servers wait for the removal of retired ones.
     pub(super) held: bool,
 }
 
 impl Lacks {
-    /// What HAProxy lacks of the servers of a backend that runs. Of a backend that no rule leads to any more all servers
-    /// go; a backend that is not wanted, and that a rule leads to until a reload, stays as it is.
+    /// What a running backend lacks. A backend that no rule leads to any more loses all servers. A backend that is not
+    /// wanted but that a rule leads to until a reload stays as it is.
     pub(super) fn of(
         observed: &Observed,
         wanted: &Wanted,
@@ -74,7 +74,7 @@ impl Lacks {
     }
 }
 
-/// Leaves out servers beyond so many. True: there were more.
+/// Drops commands for new servers beyond `room`. True: some were dropped.
 fn hold(coming: &mut Vec<Command>, room: usize) -> bool {
     let (mut left, before) = (room, coming.len());
     coming.retain(|command| {
@@ -93,7 +93,7 @@ fn is_new(command: &Command) -> bool {
     matches!(command, Command::AddServer { .. })
 }
 
-/// Namespaces of which removed servers stay until their rules are sent.
+/// The namespaces for which removed servers stay until their rules are sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stay<'a> {
     All,
@@ -111,18 +111,19 @@ impl Stay<'_> {
     }
 }
 
-/// What HAProxy is told of the servers of a backend in one go.
+/// The commands for one backend that are sent at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) namespace: Arc<str>,
     pub(super) backend: Word,
     pub(super) commands: Vec<Command>,
-    /// Whether there is more.
+    /// Whether the backend needs more commands later.
     pub(super) more: bool,
 }
 
 impl Lagging {
-    /// A backend that waits already keeps its place, also where its pool has come or gone since.
+    /// Adds a backend to the queue. A backend that waits already keeps its place, also if its pool has come or gone
+    /// since.
     pub(super) fn insert(&mut self, namespace: &Arc<str>, backend: Word) {
         if !self.waits.contains_key(&backend) && !self.refused.contains_key(&backend) {
             self.waits.insert(backend.clone(), namespace.clone());
@@ -130,8 +131,8 @@ impl Lagging {
         }
     }
 
-    /// HAProxy does not take servers of a backend. It is told of none before [`Self::retry`], whatever changes: all that
-    /// HAProxy has is read back after each refusal.
+    /// Notes that HAProxy refused servers of a backend. The backend gets nothing before [`Self::retry`], whatever
+    /// changes, because each refusal makes the driver read back everything.
     pub(super) fn refuse(&mut self, namespace: &Arc<str>, backend: Word) {
         if let Some(lane) = self.waits.remove(&backend) {
             self.queue.remove(&lane, &backend);
@@ -139,12 +140,12 @@ impl Lagging {
         self.refused.insert(backend, namespace.clone());
     }
 
-    /// Whether HAProxy did not take servers of a backend.
+    /// Whether HAProxy refused servers of any backend.
     pub(super) fn is_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// What HAProxy did not take is told again.
+    /// Puts refused backends into the queue again.
     pub(super) fn retry(&mut self) {
         for (backend, namespace) in std::mem::take(&mut self.refused) {
             self.insert(&namespace, backend);
@@ -155,12 +156,12 @@ impl Lagging {
         self.queue.is_empty()
     }
 
-    /// Whether servers of a backend wait until others are removed.
+    /// Whether servers of a backend wait for the removal of others.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Servers were removed: there may be room for those that wait.
+    /// Notes that servers were removed, so there may be room for those that wait.
     pub(super) fn release(&mut self) {
         for (backend, namespace) in std::mem::take(&mut self.held) {
             self.insert(&namespace, backend);
@@ -171,9 +172,9 @@ impl Lagging {
         *self = Self::default();
     }
 
-    /// What HAProxy is told next, of what it lacks of each backend. Servers of a namespace of which something else is to
-    /// be told first do not go yet. A backend that lacks more than `most` lines is left: a process that is about to be
-    /// replaced is told of small changes alone. A part of which there is more is to be inserted again once it was told.
+    /// The parts to send next. Where `stay` applies to a namespace, its servers are not retired yet. A backend that
+    /// lacks more than `most` lines gets nothing now, since a process that is about to be replaced gets only small
+    /// changes. The caller inserts a part with `more` again once it was sent.
     pub(super) fn next(
         &mut self,
         stay: Stay<'_>,
@@ -184,7 +185,7 @@ impl Lagging {
         while left > 0
             && let Some(namespace) = self.next_namespace()
         {
-            // Namespaces take turns by lines: many small backends of one are told in a turn, or a part of a large one.
+            // Namespaces take turns by lines: a turn serves many small backends, or a part of a large one.
             let mut turn = left.min(LINES_OF_ONE);
             left -= turn;
             while turn > 0
@@ -197,15 +198,15 @@ impl Lagging {
                     parts.push(part);
                 }
             }
-            // What a namespace leaves others have.
+            // What a namespace does not use goes to others.
             left += turn;
         }
-        // Small changes do not wait for parts of large ones.
+        // Small changes go before parts of large ones.
         parts.sort_by_key(|part| (part.more, part.commands.len()));
         parts
     }
 
-    /// The namespace whose turn it is.
+    /// The namespace that has its turn.
     fn next_namespace(&mut self) -> Option<Arc<str>> {
         let namespace = self.queue.lanes().next()?.clone();
         self.queue.served(&namespace);
@@ -220,7 +221,7 @@ impl Lagging {
         Some(backend)
     }
 
-    /// What HAProxy is told of a backend, with about so many lines.
+    /// The part for one backend, with about `turn` lines.
     fn part(
         &mut self,
         namespace: &Arc<str>,
@@ -249,8 +250,9 @@ impl Part {
     }
 }
 
-/// The first of these, with about so many lines, and whether there are more. As many go as come: so a backend neither
-/// becomes empty nor grows, also where its members are replaced faster than HAProxy is told.
+/// The first of these commands, with about `most` lines, and whether there are more. Servers are added and retired in
+/// equal numbers, so a backend neither becomes empty nor grows, even if its members are replaced faster than HAProxy
+/// gets them.
 fn first(mut coming: Vec<Command>, mut going: Vec<Command>, most: usize) -> (Vec<Command>, bool) {
     let (mut come, mut go, mut left) = (0, 0, most);
     while left > 0 && (come < coming.len() || go < going.len()) {
@@ -263,7 +265,7 @@ fn first(mut coming: Vec<Command>, mut going: Vec<Command>, most: usize) -> (Vec
     }
     let later = coming.split_off(come);
     let more = !later.is_empty() || go < going.len();
-    // Servers have no cookies before the key was told after them.
+    // New servers have no cookies until the key is sent after them.
     let key = later.into_iter().find(|it| matches!(it, Command::KeyCookies { .. }));
     let adds = coming.iter().any(is_new);
     coming.extend(key.filter(|_| adds));
@@ -271,7 +273,7 @@ fn first(mut coming: Vec<Command>, mut going: Vec<Command>, most: usize) -> (Vec
     (coming, more)
 }
 
-/// How many lines HAProxy is told by a command.
+/// How many lines a command has.
 fn lines(command: &Command) -> usize {
     match command {
         Command::AddServer { .. } => 3,
@@ -283,11 +285,11 @@ fn lines(command: &Command) -> usize {
 /// Separates structural commands from server changes of running backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Split {
-    /// All but servers of backends that run.
+    /// Everything but changes of servers in running backends.
     pub(super) structure: Vec<Command>,
-    /// Backends with other servers, to be told before what may lead to them.
+    /// Backends with new or changed servers, to be sent before the rules that may lead to them.
     pub(super) changed: BTreeSet<Word>,
-    /// Backends that are to have none, to be told when nothing leads to them any more.
+    /// Backends that must lose all servers, to be sent after the last rule that leads to them is removed.
     pub(super) gone: BTreeSet<Word>,
 }
 
@@ -309,8 +311,8 @@ impl Split {
         split
     }
 
-    /// What HAProxy is told before the structure: the first servers of backends that it leads to, and that have none that
-    /// takes traffic. The others follow in turn.
+    /// What to send before the structure: the first servers of backends that new rules lead to and in which no server
+    /// takes traffic. The other servers follow in turn.
     pub(super) fn opening(
         &self,
         observed: &Observed,
@@ -335,7 +337,7 @@ fn is_empty(observed: &Observed, backend: &Word) -> bool {
     !servers.is_some_and(|it| it.values().any(|it| !it.retired && !it.drains))
 }
 
-/// What of this is of the first servers that take traffic.
+/// The commands for the first servers that take traffic.
 fn first_servers(mut coming: Vec<Command>, takes: impl Fn(&SocketAddr) -> bool) -> Vec<Command> {
     let mut chosen = BTreeSet::new();
     coming.retain(|command| match at(command) {
@@ -344,7 +346,7 @@ fn first_servers(mut coming: Vec<Command>, takes: impl Fn(&SocketAddr) -> bool) 
             true
         }
         Some(at) => chosen.contains(at),
-        // The key of their cookies.
+        // The key of their cookies has no address.
         None => !chosen.is_empty(),
     });
     coming
@@ -381,7 +383,7 @@ pub(super) fn of_server(command: &Command) -> Option<&Word> {
     }
 }
 
-/// The address of the server that a command brings, or changes.
+/// The address of the server that a command adds or changes.
 fn at(command: &Command) -> Option<&SocketAddr> {
     match command {
         Command::AddServer { address, .. }

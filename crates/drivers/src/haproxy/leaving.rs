@@ -1,5 +1,6 @@
-//! Servers that were retired and that HAProxy still has, in turn by namespace: each is tried to be removed until it has no
-//! connections. A sweep judges some of them; a namespace with thousands of them delays no other's. Pure.
+//! Retired servers that HAProxy still has; namespaces take turns. Each server is tried for removal until it has no
+//! connections. A sweep tries some of them, so a namespace with thousands of them does not delay others. Pure; the
+//! HAProxy driver sweeps.
 
 use super::text::Word;
 use bowline_core::fair::Queue;
@@ -11,23 +12,23 @@ use tokio::time::Instant;
 /// A server, by its backend and address.
 pub(super) type Server = (Word, SocketAddr);
 
-/// Servers that were retired.
+/// The retired servers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Leaving {
-    /// Until when their connections may live, and their namespaces.
+    /// The time until which its connections may live, and its namespace.
     ends: BTreeMap<Server, (Instant, Arc<str>)>,
     queue: Queue<Arc<str>, Server>,
 }
 
 impl Leaving {
-    /// A server was retired, and its connections may live until then. A server that leaves already keeps its place.
+    /// Adds a retired server whose connections may live until `ends`. A server that is here already keeps its place.
     pub(super) fn insert(&mut self, namespace: &Arc<str>, server: Server, ends: Instant) {
         if self.ends.insert(server.clone(), (ends, namespace.clone())).is_none() {
             self.queue.insert(namespace, 0, server);
         }
     }
 
-    /// A server is removed, or takes traffic again.
+    /// Forgets a server that is removed or takes traffic again.
     pub(super) fn remove(&mut self, server: &Server) {
         if let Some((_, namespace)) = self.ends.remove(server) {
             self.queue.remove(&namespace, server);
@@ -46,8 +47,8 @@ impl Leaving {
         *self = Self::default();
     }
 
-    /// The next servers that are tried to be removed, each with the time until which its connections may live. They
-    /// have their turn again after all others of their namespaces.
+    /// The next servers to try for removal, each with the time until which its connections may live. Each of them then
+    /// goes to the end of its namespace's queue.
     pub(super) fn next(&mut self, most: usize) -> Vec<(Server, Instant)> {
         let popped: Vec<_> = std::iter::from_fn(|| self.queue.pop()).take(most).collect();
         for (namespace, server) in &popped {

@@ -1,5 +1,5 @@
-//! What HAProxy prints on its standard error: into a file of its folder, which takes it also while no agent is
-//! there to read. The agent passes it on to its own, and finds in it why something was not loaded.
+//! HAProxy's standard error goes into a file of its folder, which works also while no agent runs to read it. The
+//! HAProxy driver copies it to the agent's standard error, and finds in it why a load has failed.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -7,36 +7,36 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-/// What was passed on is forgotten when it is as much as this.
+/// The file is emptied once this much has been copied.
 const MOST: u64 = 1 << 20;
 
-/// The file, and how far it was passed on.
+/// The file, and how much of it was copied.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
     passed: u64,
-    /// Where it begins to be of the load that is under way.
+    /// Where the output of the current load begins.
     load: u64,
 }
 
 impl Log {
-    /// What is in it already is of before.
+    /// The file's present content belongs to an earlier agent.
     pub(super) fn new(folder: &Path) -> Self {
         let path = folder.join("stderr.log");
         let passed = fs::metadata(&path).map_or(0, |it| it.len());
         Self { path, passed, load: passed }
     }
 
-    /// What HAProxy is started with. Where there can be no file, our own.
+    /// The standard error for HAProxy. If the file cannot be opened, our own.
     pub(super) fn stdio(&self) -> Stdio {
         let file = File::options().append(true).create(true).mode(0o600).open(&self.path);
         file.map_or_else(|_| Stdio::inherit(), Stdio::from)
     }
 
-    /// Passes on what is new.
+    /// Copies new output.
     pub(super) fn pass_on(&mut self) {
         let Ok(new) = self.since(self.passed) else { return };
-        // Nobody may be there to read it.
+        // A failed copy is no reason to stop.
         let _ = io::stderr().write_all(&new);
         self.passed += new.len() as u64;
         let emptied = || File::options().write(true).open(&self.path)?.set_len(0);
@@ -45,13 +45,13 @@ impl Log {
         }
     }
 
-    /// HAProxy is about to be told to load something.
+    /// Notes that HAProxy is about to load files.
     pub(super) fn begin(&mut self) {
         self.pass_on();
         self.load = self.passed;
     }
 
-    /// What HAProxy has printed since.
+    /// The output since then.
     pub(super) fn of_load(&self) -> String {
         String::from_utf8_lossy(&self.since(self.load).unwrap_or_default()).into_owned()
     }

@@ -1,23 +1,23 @@
-//! Reads what HAProxy answers when it is asked what it has. Foreign text: what cannot be read is passed
-//! over, and found missing by who compares.
+//! Parses HAProxy's answers about what it has. Foreign text: it skips what it cannot parse, and the caller's comparison
+//! finds that missing. Pure; the HAProxy driver calls it.
 
 use super::diff::{Check, Closed, Line, Running};
 use super::text::{Word, unnamed};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// What `show info` says of the process.
+/// The answer to `show info`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Info {
     /// Its pid.
     pub pid: u32,
     /// Its version.
     pub version: String,
-    /// What stands for the configuration it has loaded.
+    /// The hash of the loaded configuration.
     pub mark: String,
 }
 
-/// Reads `show info`.
+/// Parses `show info`.
 pub fn info(answer: &str) -> Info {
     let mut info = Info::default();
     for (name, value) in answer.lines().filter_map(|line| line.split_once(": ")) {
@@ -31,14 +31,14 @@ pub fn info(answer: &str) -> Info {
     info
 }
 
-/// Reads what a master answers when a worker is to be asked for `show info`: whether that worker takes no
-/// connections, because it stops or is not there.
+/// Parses a master's answer to `show info` for a worker: whether the worker accepts no connections, because it stops or
+/// is gone.
 pub fn takes_nothing(answer: &str) -> bool {
     let answer = answer.trim();
     !answer.is_empty() && !answer.lines().any(|line| line == "Stopping: 0")
 }
 
-/// Reads `show sess` of a worker: the sessions of clients, not those of the sockets that it is asked at.
+/// Parses `show sess` of a worker: the sessions of clients, without those of admin sockets.
 pub fn sessions(answer: &str) -> Vec<&str> {
     let own = |line: &&str| !line.contains(" fe=GLOBAL ");
     let id = |line| str::split_once(line, ": proto=").map(|(id, _)| id);
@@ -46,15 +46,15 @@ pub fn sessions(answer: &str) -> Vec<&str> {
     ids.filter(|id| id.starts_with("0x")).collect()
 }
 
-/// Reads `show servers state`: servers with names of ours, by backend.
+/// Parses `show servers state`: servers with our names, by backend.
 pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
-    /// That a server is in maintenance, by command or by file.
+    /// The server is in maintenance, by command or by file.
     const MAINTENANCE: u32 = 0x01 | 0x04 | 0x20;
-    /// That it was asked to drain: we say that by its weight.
+    /// The server was asked to drain. We drain by weight instead.
     const DRAIN: u32 = 0x08 | 0x10;
     /// The state of a server that takes no traffic.
     const STOPPED: &str = "0";
-    /// Of its check: that there is one, and that it is made.
+    /// The health check exists, and is turned on.
     const CONFIGURED: u32 = 0x02;
     const ENABLED: u32 = 0x04;
     let mut all: BTreeMap<Word, BTreeMap<SocketAddr, Running>> = BTreeMap::new();
@@ -84,7 +84,7 @@ pub fn servers(answer: &str) -> BTreeMap<Word, BTreeMap<SocketAddr, Running>> {
     all
 }
 
-/// Reads `show map FILE`.
+/// Parses `show map FILE`.
 pub fn map(answer: &str) -> BTreeMap<Word, Word> {
     let entry = |line: &str| {
         let (_, entry) = line.split_once(' ').filter(|(id, _)| id.starts_with("0x"))?;
@@ -94,7 +94,7 @@ pub fn map(answer: &str) -> BTreeMap<Word, Word> {
     answer.lines().filter_map(entry).collect()
 }
 
-/// Reads `show ssl crt-list -n FILE`.
+/// Parses `show ssl crt-list -n FILE`.
 pub fn crt_list(answer: &str) -> Vec<Line> {
     let line = |line: &str| {
         let mut words = line.split(' ').filter(|word| !word.is_empty());
@@ -109,19 +109,19 @@ pub fn crt_list(answer: &str) -> Vec<Line> {
     answer.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect()
 }
 
-/// Reads `show ssl cert`: files of certificates of ours.
+/// Parses `show ssl cert`: files of certificates of ours.
 pub fn certificates(answer: &str) -> BTreeSet<String> {
     let ours = |line: &&str| line.starts_with("certs/") && line.ends_with(".pem");
     answer.lines().map(str::trim).filter(ours).map(str::to_owned).collect()
 }
 
-/// Reads `show backend`.
+/// Parses `show backend`.
 pub fn backends(answer: &str) -> BTreeSet<Word> {
     let names = answer.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     names.filter_map(|name| Word::key(name).ok()).collect()
 }
 
-/// Reads `show stat` of frontends: those that take no connections; and of them, those that never will again.
+/// Parses `show stat` of frontends: those that accept no connections, and whether they can resume.
 pub fn closed(answer: &str) -> BTreeMap<Word, Closed> {
     let mut lines = answer.lines();
     let columns = lines.next().unwrap_or_default().trim_start_matches("# ");
@@ -137,7 +137,7 @@ pub fn closed(answer: &str) -> BTreeMap<Word, Closed> {
     lines.filter_map(frontend).collect()
 }
 
-/// What `show proc` of a master says.
+/// The answer to `show proc` of a master.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Processes {
     /// The master's pid.
@@ -146,11 +146,11 @@ pub struct Processes {
     pub workers: Vec<u32>,
     /// The pids of old workers, newest first.
     pub old: Vec<u32>,
-    /// Reloads that failed since the last good one.
+    /// Failed reloads since the last successful one.
     pub failed: u32,
 }
 
-/// Reads `show proc`.
+/// Parses `show proc`.
 pub fn processes(answer: &str) -> Processes {
     let mut found = Processes::default();
     let mut old = false;

@@ -1,5 +1,6 @@
-//! From all that is desired to all that HAProxy is to have. A pure function: the same plan gives the same
-//! files. What cannot be expressed is left out and told on the object that asked for it.
+//! Renders the desired state as HAProxy's wanted configuration. Pure: the same plan gives the same files. What HAProxy
+//! cannot do is left out and reported on the object that asks for it. The task in [`crate::program`] calls it through
+//! the driver.
 
 mod backend;
 mod clients;
@@ -25,27 +26,27 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How HAProxy is to run, whatever its plan says.
+/// Settings that do not come from the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it takes commands.
+    /// The socket where it takes commands.
     pub admin_socket: PathBuf,
-    /// Where an old process tells the new one who belongs to which member.
+    /// The socket where an old process tells the new one which client belongs to which member.
     pub peers_socket: PathBuf,
     /// Whether it prints a line for each request.
     pub access_log: bool,
-    /// Which HAProxy it is.
+    /// HAProxy's version.
     pub version: Version,
-    /// Seconds that old processes may take to finish what they have.
+    /// How many seconds old processes may take to finish their connections.
     pub shutdown_seconds: u64,
-    /// How many files it may open.
+    /// How many file descriptors it may have open.
     pub descriptors: usize,
 }
 
-/// What HAProxy is to have, and what of the plan is not in it.
+/// The wanted configuration, and what of the plan it does not contain.
 pub type Rendered = crate::program::Rendered<Wanted>;
 
-/// The backend for names of pools that do not exist. No pool has such a name.
+/// The backend for pools that do not exist. No pool has this name.
 const NOBODY: &str = ":nobody";
 const DEFAULTS: &str = "    mode http
     option dontlognull
@@ -64,8 +65,8 @@ const DEFAULTS: &str = "    mode http
     timeout check 5s
 ";
 
-/// Renders everything. Where HAProxy has too few files, what it holds stays. An error is in the settings, not in
-/// the plan.
+/// Renders everything. If there are too few file descriptors for all health checks, `held` says which servers keep
+/// theirs. An error is in the settings, not in the plan.
 pub fn render(
     desired: &Desired,
     excluded: &Excluded,
@@ -94,11 +95,11 @@ struct Render<'a> {
     settings: &'a Settings,
     held: &'a Held,
     wanted: Wanted,
-    /// Pools that something leads to, by name, and who leads there first.
+    /// The pools that a rule or listener leads to.
     pools: Pools,
 }
 
-/// By name: the backend of a pool, and who leads there first.
+/// By name of the pool: its backend, its mode, and the first consumer that leads to it.
 type Pools = BTreeMap<Arc<str>, (Word, Mode, ConsumerRef)>;
 
 impl Render<'_> {
@@ -116,11 +117,11 @@ impl Render<'_> {
         );
         let mut defaults = DEFAULTS.to_owned();
         if self.settings.access_log {
-            // As long as a line with a long path gets: one that is cut is no JSON.
+            // Long enough for a line with a long path: a truncated line is not valid JSON.
             global.push_str("    log stdout len 65535 format raw local0 info\n");
             defaults.push_str("    log global\n");
         }
-        // Those who have a table ask for it; without one it would only make HAProxy end later.
+        // Only pools with a table use it; without one it would only delay HAProxy's exit.
         let peers = format!(
             "    bind unix@{}\n    server bowline\n",
             Word::path(&self.settings.peers_socket)?
@@ -138,7 +139,8 @@ impl Render<'_> {
         self.tables_of_clients()
     }
 
-    /// A backend; one of a kind says nothing itself where HAProxy can be told of another like it.
+    /// Adds a backend. If it is of a kind and HAProxy can add backends at run time, its settings go into the `defaults`
+    /// section of its kind.
     fn insert_backend(
         &mut self,
         name: Word,
@@ -156,17 +158,17 @@ impl Render<'_> {
         Ok(())
     }
 
-    /// A section that starts from what all have in common. Where there are kinds this must be said.
+    /// Adds a section that starts from the common defaults. It must name them once there are other `defaults` sections.
     fn insert_proxy(&mut self, section: Section, body: Body) -> Result<(), BadText> {
         let from = self.settings.version.adds_backends().then(|| Word::name(COMMON)).transpose()?;
         self.wanted.sections.insert(section, Body { from, ..body });
         Ok(())
     }
 
-    /// Where the traffic of a consumer is counted, and what it cannot be held to.
+    /// Adds the table that counts a consumer's traffic, and refuses a limit that HAProxy cannot enforce.
     fn limits(&mut self, limits: &Limits) {
         let version = self.settings.version;
-        // Digits are always a name.
+        // A hash is always a valid name.
         let _ = Word::section(&backend::counted(limits)).and_then(|name| {
             self.insert_proxy(Section::Backend(name), backend::counts(version).into())
         });
@@ -181,8 +183,8 @@ impl Render<'_> {
         self.sieve.is_excluded(consumer)
     }
 
-    /// Pools that something leads to. One has one mode: what leads to it otherwise is refused where it
-    /// stands.
+    /// Finds the pools that rules and listeners lead to. A pool has one mode; what leads to it in the other mode is
+    /// refused there.
     fn find_pools(&mut self) {
         for site in self.desired.sites.values() {
             for (rule, consumer) in &site.rules {
@@ -229,7 +231,7 @@ impl Render<'_> {
         }
     }
 
-    /// The backend of a pool, if requests or connections can be sent there.
+    /// The backend of a pool, if it can be used in this mode.
     fn backend(&self, pool: &str, mode: Mode) -> Option<&Word> {
         self.pools.get(pool).filter(|(_, has, _)| *has == mode).map(|(name, ..)| name)
     }
@@ -281,7 +283,7 @@ impl Render<'_> {
             return;
         };
         let text = frontend::tcp(key, config, &name, self.settings);
-        // An address is always a name.
+        // An address is always a valid name.
         let _ = Word::section(&format!("tcp:{}", Word::named(key.socket())))
             .and_then(|name| self.insert_proxy(Section::Frontend(name), text.into()));
     }
@@ -324,7 +326,7 @@ impl Render<'_> {
         }
     }
 
-    /// The members that are not checked, by pool, where HAProxy has too few files to check all.
+    /// The members without a health check, by pool, if HAProxy has too few file descriptors to check all.
     fn unchecked(&mut self, pools: &Pools) -> BTreeMap<Arc<str>, BTreeSet<SocketAddr>> {
         let (desired, held) = (self.desired, self.held);
         let descriptors = self.settings.descriptors;
@@ -344,7 +346,7 @@ impl Render<'_> {
         });
         let short = budget::allot(needs, most);
         let (mut unchecked, mut checks) = (BTreeMap::new(), 0);
-        // Those that can be checked only after a reload.
+        // Members that only a reload can give a check.
         let mut returning = Vec::new();
         for (pool, (name, ..)) in pools {
             let mut members: Vec<_> = desired.members(pool).iter().collect();
@@ -367,7 +369,7 @@ impl Render<'_> {
     }
 }
 
-/// The file with the ranges that may use a pool.
+/// The file with the address ranges that may use a pool.
 fn ranges_file(pool: &Pool) -> String {
     format!("ranges/{}.lst", short_hash(&[pool.name.as_bytes()]))
 }

@@ -1,4 +1,5 @@
-//! A socket of HAProxy: one message, one answer, one connection.
+//! A socket of HAProxy: one connection for each message and its answer. It knows no command; the HAProxy driver calls
+//! it.
 
 use crate::program::work::SOON;
 use std::io;
@@ -8,10 +9,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-/// How long an answer may take.
+/// The timeout for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where HAProxy takes commands.
+/// A socket where HAProxy takes commands.
 #[derive(Clone, Debug)]
 pub(super) struct Socket {
     path: PathBuf,
@@ -22,17 +23,17 @@ impl Socket {
         Self { path: path.to_owned() }
     }
 
-    /// Sends a message, and returns all that comes back.
+    /// Sends a message, and returns the whole answer.
     pub(super) async fn ask(&self, message: &str) -> io::Result<String> {
         self.ask_for(message, PATIENCE).await
     }
 
-    /// The same, where the answer may take this long.
+    /// The same with another timeout.
     pub(super) async fn ask_for(&self, message: &str, patience: Duration) -> io::Result<String> {
         let asking = async {
             let mut stream = UnixStream::connect(&self.path).await?;
             stream.write_all(message.as_bytes()).await?;
-            // The master waits for more otherwise.
+            // Otherwise the master waits for more input.
             stream.shutdown().await?;
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await?;
@@ -44,7 +45,7 @@ impl Socket {
         }
     }
 
-    /// The same; one that is there as far as we know is asked again for a while if it does not answer.
+    /// The same. If HAProxy should be there, it is asked again for a while if it does not answer.
     pub(super) async fn ask_patiently(
         &self,
         message: &str,

@@ -1,6 +1,6 @@
-//! What may be written into HAProxy's files. Everything that comes from outside passes one of these
-//! functions and is a [`Word`] from then on; what does not fit is refused, never repaired. The
-//! renderer writes nothing that is neither a `Word` nor a constant of its own.
+//! Checks what may be written into HAProxy's files. Every text from outside passes one of these functions and is a
+//! [`Word`] from then on; a text that does not fit is refused, never repaired. The renderer, which calls them, writes
+//! only `Word`s and its own constants.
 
 pub use crate::program::text::BadText;
 use crate::program::text::check;
@@ -11,19 +11,19 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Haproxy {}
 
-/// A piece of text that HAProxy reads as one word, whatever was put into it.
+/// A piece of text that HAProxy reads as one word, whatever it contains.
 pub type Word = crate::program::text::Word<Haproxy>;
 
 /// The longest name of a section.
 const NAME: usize = 700;
 /// The longest key of a map. HAProxy cuts lines of map files at 16 KiB.
 const KEY: usize = 6_000;
-/// The longest expression.
+/// The longest quoted text.
 const EXPRESSION: usize = 1_000;
 
 impl Word {
-    /// The name of a pool as the name of a section: `/` becomes `:`, which no name of a pool has, so that
-    /// no two pools get one name.
+    /// The name of a pool as the name of a section: `/` becomes `:`, which no pool's name contains, so no two pools get
+    /// the same name.
     pub fn pool(name: &str) -> Result<Self, BadText> {
         if name.starts_with('/') {
             return Err(BadText::Character);
@@ -32,7 +32,7 @@ impl Word {
         Ok(Self::checked(name.replace('/', ":")))
     }
 
-    /// The name of the pool that a section was named for.
+    /// The pool that a section was named after.
     pub(super) fn pool_name(&self) -> String {
         self.as_str().replace(':', "/")
     }
@@ -43,7 +43,7 @@ impl Word {
         Ok(Self::checked(name))
     }
 
-    /// The name of a section of ours, where addresses bring colons along.
+    /// The name of one of our own sections. It may contain colons, because addresses do.
     pub(super) fn section(name: &str) -> Result<Self, BadText> {
         check(name, NAME, |byte| plain(byte) || byte == b':')?;
         Ok(Self::checked(name))
@@ -57,7 +57,7 @@ impl Word {
         Self::quoted(text)
     }
 
-    /// The key of a map: printable, without a space, not taken for a comment.
+    /// The key of a map: printable, without spaces, and not a comment.
     pub fn key(key: &str) -> Result<Self, BadText> {
         check(key, KEY, |byte| byte.is_ascii_graphic())?;
         if key.starts_with('#') {
@@ -66,29 +66,29 @@ impl Word {
         Ok(Self::checked(key))
     }
 
-    /// Any printable text, in quotation marks between which HAProxy reads nothing but text.
+    /// Any printable text, in single quotes: HAProxy interprets nothing between them.
     pub fn quoted(text: &str) -> Result<Self, BadText> {
         check(text, EXPRESSION, |byte| byte.is_ascii_graphic() || byte == b' ')?;
         Ok(Self::checked(format!("'{}'", text.replace('\'', r"'\''"))))
     }
 
-    /// A path of this machine, which an administrator chose.
+    /// A path on this machine, chosen by an administrator.
     pub fn path(path: &Path) -> Result<Self, BadText> {
         path.to_str().ok_or(BadText::Character).and_then(Self::quoted)
     }
 
-    /// The same where HAProxy replaces what begins with `%`.
+    /// A quoted text for a place where HAProxy expands `%`.
     pub fn format(text: &str) -> Result<Self, BadText> {
         Self::quoted(&text.replace('%', "%%"))
     }
 
-    /// An address and port as part of a name, where brackets cannot stand.
+    /// An address and port as part of a name, which may not contain brackets.
     pub fn named(address: SocketAddr) -> Self {
         Self::checked(format!("{}:{}", address.ip(), address.port()))
     }
 }
 
-/// The address and port that a name was made of.
+/// The address and port that a name was made from.
 pub(super) fn unnamed(name: &str) -> Option<SocketAddr> {
     let (ip, port) = name.rsplit_once(':')?;
     Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port.parse().ok()?))

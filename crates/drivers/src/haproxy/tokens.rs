@@ -1,7 +1,7 @@
 //! Reads HAProxy's files as HAProxy does, for tests only: which words a line has, and which entries a map.
 //! Written from HAProxy's manual (section 2.2), not from the renderer, so that the two can disagree.
 
-/// The words of each line that has some.
+/// The words of each line that is not empty.
 pub(super) fn words(text: &str) -> Vec<Vec<String>> {
     let lines = text.split('\n').map(line);
     lines.filter(|words| !words.is_empty()).collect()
@@ -39,7 +39,7 @@ fn line(text: &str) -> Vec<String> {
     words
 }
 
-/// What stands after a backslash, which stays where nothing is escaped: `\.` is for a regular expression.
+/// Reads the character after a backslash. The backslash stays if nothing is escaped: `\.` is for a regular expression.
 fn escaped(word: &mut String, chars: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     match chars.next() {
         Some(it @ (' ' | '#' | '\\' | '"' | '\'' | '$')) => word.push(it),

@@ -1,10 +1,11 @@
-//! Which HAProxy it is: what it can do depends on it.
+//! HAProxy's version, and what HAProxy can do in which version. The driver and the renderer ask it;
+//! pure.
 
 /// The first two numbers of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version(pub u32, pub u32);
 
-/// The oldest HAProxy that can be told of servers without experiments.
+/// The oldest HAProxy that takes servers by command without its experimental mode.
 const OLDEST: Version = Version(2, 6);
 
 impl Version {
@@ -14,18 +15,18 @@ impl Version {
         Self(numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 
-    /// Whether it can be told of backends while it runs.
+    /// Whether it can add backends while it runs.
     pub fn adds_backends(self) -> bool {
         self >= Self(3, 4)
     }
 
-    /// Whether it can hold somebody to a bandwidth.
+    /// Whether it can limit bandwidth.
     pub fn shapes_bandwidth(self) -> bool {
         self >= Self(2, 7)
     }
 }
 
-/// The version in what `haproxy -v` prints, if it is new enough; else why not.
+/// The version in the output of `haproxy -v`, or why it cannot be driven.
 pub(super) fn usable(printed: &str) -> Result<&str, String> {
     let version = printed.split_whitespace().skip_while(|word| *word != "version").nth(1);
     let version = version.ok_or_else(|| format!("no version in {:?}", printed.lines().next()))?;
@@ -33,7 +34,7 @@ pub(super) fn usable(printed: &str) -> Result<&str, String> {
     Ok(version)
 }
 
-/// Why a HAProxy of this version cannot be driven, if it cannot.
+/// Whether a HAProxy of this version can be driven, or why not.
 pub(super) fn is_usable(version: &str) -> Result<(), String> {
     if Version::read(version) < OLDEST {
         return Err(format!("HAProxy {version} cannot be told of servers while it runs; 2.6 can"));

@@ -1,6 +1,6 @@
-//! What HAProxy is to have: a value that is rendered from the plan, compared with what runs, and written
-//! to files. It is structured by how HAProxy can change: sections need a reload, servers, map entries and
-//! certificates do not.
+//! The wanted configuration of HAProxy: a value that is rendered from the plan, compared with what runs, and written to
+//! files. Its structure follows what HAProxy can change: sections need a reload; servers, map entries and certificates
+//! do not. It decides and sends nothing; the driver keeps one.
 
 use super::text::Word;
 use bowline_core::update::{Member, MemberState};
@@ -20,12 +20,13 @@ pub enum Section {
     Global,
     /// `defaults`.
     Defaults,
-    /// `peers`: lets an old process tell the new one who belongs to which member, where it does so.
+    /// `peers`: an old process tells the new one which client belongs to which member, where members are tied to
+    /// clients.
     Peers,
     /// `frontend`.
     Frontend(Word),
-    /// `defaults` with all that backends of one kind have in common: a running HAProxy can be told of
-    /// another backend like that.
+    /// `defaults` with the settings that all backends of one kind share. A running HAProxy can add another backend of
+    /// that kind.
     Kind(Word),
     /// `backend`.
     Backend(Word),
@@ -44,20 +45,19 @@ impl Section {
     }
 }
 
-/// The name of what all sections have in common.
+/// The name of the `defaults` section with the settings that all sections share.
 pub const COMMON: &str = "common";
 
-/// What stands in a section.
+/// The content of a section.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
-    /// The defaults that it starts from; none: the last before it.
+    /// The `defaults` section that it starts from. None: the last one above it.
     pub from: Option<Word>,
     /// Its lines.
     pub text: String,
-    /// What is said of each of its servers that is checked, with a space before it. HAProxy has no command that
-    /// changes it.
+    /// The options of its servers with a health check, with a leading space. HAProxy has no command that changes them.
     pub options: Arc<str>,
-    /// The same of a server that is not checked.
+    /// The options of its servers without a health check.
     pub unchecked: Arc<str>,
 }
 
@@ -68,23 +68,23 @@ impl From<String> for Body {
 }
 
 impl Body {
-    /// A backend like all others of its kind, with this said of its servers.
+    /// A backend of a kind, with these options for its servers.
     pub fn of_a_kind(kind: Word, options: Arc<str>, unchecked: Arc<str>) -> Self {
         Self { from: Some(kind), text: String::new(), options, unchecked }
     }
 
-    /// What is said of a server.
+    /// The options of a server.
     pub fn said(&self, checked: bool) -> &Arc<str> {
         if checked { &self.options } else { &self.unchecked }
     }
 
-    /// The key that gives servers their cookies, if they have any.
+    /// The key that gives its servers their cookies, if they have any.
     pub fn cookie_key(&self) -> Option<&str> {
         self.text.lines().find_map(|line| line.trim_start().strip_prefix(COOKIE_KEY))
     }
 }
 
-/// What stands before the key that gives servers their cookies.
+/// The keyword before the cookie key.
 pub const COOKIE_KEY: &str = "dynamic-cookie-key ";
 
 /// The servers of a backend.
@@ -92,15 +92,15 @@ pub const COOKIE_KEY: &str = "dynamic-cookie-key ";
 pub struct Servers {
     /// Their weights, by address.
     pub weights: BTreeMap<SocketAddr, u16>,
-    /// Those that are not checked, because HAProxy may open too few files.
+    /// The servers without a health check, because HAProxy may open too few files.
     pub unchecked: BTreeSet<SocketAddr>,
 }
 
-/// The most weight that a server can have.
+/// The largest weight of a server.
 const HEAVIEST: u32 = 256;
 
 impl Servers {
-    /// These members. One that drains has no weight: it gets nothing new, but for clients that persistence
+    /// Makes servers of members. A draining member has weight 0: it gets no new clients, except those that persistence
     /// ties to it.
     pub fn new(members: &[Member]) -> Self {
         let most = members.iter().map(|member| u32::from(member.weight)).max().unwrap_or(1);
@@ -126,16 +126,16 @@ impl Servers {
         Self { unchecked, ..new }
     }
 
-    /// How many are checked.
+    /// How many have a health check.
     pub fn checks(&self) -> usize {
         self.weights.len() - self.unchecked.len()
     }
 }
 
-/// Which certificate is shown for which name.
+/// Which certificate is shown for which host name.
 pub type Shown = BTreeSet<(Arc<str>, Word)>;
 
-/// All that HAProxy is to have.
+/// The complete configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Sections without their servers.
@@ -148,13 +148,13 @@ pub struct Wanted {
     pub ranges: BTreeMap<String, Vec<Word>>,
     /// Certificates with their keys, by hash.
     pub certificates: BTreeMap<Arc<str>, Arc<str>>,
-    /// Certificates by name, by file name.
+    /// Certificate lists, by file name.
     pub crt_lists: BTreeMap<String, Shown>,
-    /// How many of the servers are checked: each takes a file.
+    /// How many servers have a health check: each check needs a file descriptor.
     pub checks: usize,
-    /// How many may be.
+    /// How many servers may have one.
     pub most_checks: usize,
-    /// How many are not checked, because HAProxy may open too few files.
+    /// How many servers have none, because HAProxy may open too few files.
     pub unchecked: usize,
 }
 
@@ -164,7 +164,7 @@ pub fn certificate_file(hash: &str) -> String {
 }
 
 impl Wanted {
-    /// A backend has these servers from now on; the sums over all backends stay true.
+    /// Replaces the servers of a backend, and keeps the totals correct.
     pub fn replace_servers(&mut self, backend: &Word, servers: Servers) {
         let Some(now) = self.servers.get_mut(backend) else { return };
         self.checks = self.checks + servers.checks() - now.checks();
@@ -172,12 +172,13 @@ impl Wanted {
         *now = servers;
     }
 
-    /// What stands for everything that only a reload can change. HAProxy is told it, and tells it back.
+    /// A hash of the sections and address ranges, which HAProxy reads only at a load. It is in HAProxy's configuration,
+    /// and HAProxy reports it.
     pub fn mark(&self) -> String {
         let mut digest = Sha256::new();
         for (section, body) in &self.sections {
             let from = body.from.as_ref().map_or("", Word::as_str);
-            // What is said of servers that are not checked follows from what is said of the others.
+            // The options of unchecked servers follow from those of checked servers.
             for part in [section.head().as_str(), from, &body.text, &body.options] {
                 digest.update(part);
                 digest.update([0]);

@@ -1,5 +1,5 @@
-//! HAProxy as a program that is driven: what it has is known, what it can be told it is told, and the rest is a
-//! reload. Everything is decided by `render` and `diff`; here are its sockets.
+//! HAProxy as a [`Program`]: the driver knows what HAProxy has, sends what commands can change, and leaves the rest to
+//! a reload. `render` and `diff` decide; this module owns the sockets. The task in [`crate::program`] calls it.
 
 mod life;
 mod see;
@@ -31,22 +31,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often servers that were retired are tried to be removed.
+/// How often the driver tries to remove retired servers.
 const SWEEP: Duration = Duration::from_millis(500);
-/// How many of them at a time: about 20 ms, for which everything else waits.
+/// How many of them in one sweep: about 20 ms, for which everything else waits.
 const SWEPT: usize = 1_000;
-/// How long HAProxy is not told again of servers that it did not take.
+/// How long the driver waits before it sends refused servers again.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long files may be behind what runs.
+/// How long the installed files may be older than what runs.
 const SAVE: Duration = Duration::from_secs(2);
-/// How long connections of a removed member live on where the plan does not say.
+/// How long connections of a removed member may live if the plan does not say.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long a master may be away while it reloads.
+/// How long a master may be unreachable while it reloads.
 const MASTER: Duration = Duration::from_secs(3);
 
 type Common = crate::program::common::Common<HaproxyProcess>;
 
-/// What HAProxy loaded last.
+/// The configuration that HAProxy loaded last.
 #[derive(Debug, Default)]
 struct Loaded {
     mark: String,
@@ -54,7 +54,7 @@ struct Loaded {
     ranges: BTreeMap<String, Vec<Word>>,
 }
 
-/// What is known of HAProxy.
+/// The state of the HAProxy driver.
 #[derive(Debug)]
 pub(super) struct HaproxyProcess {
     options: Options,
@@ -63,27 +63,27 @@ pub(super) struct HaproxyProcess {
     log: Log,
     admin: Socket,
     master: Socket,
-    /// What HAProxy has; none while that is not known.
+    /// What HAProxy has. None: unknown, or HAProxy does not run.
     observed: Option<Observed>,
     loaded: Loaded,
     pid: u32,
-    /// Whether a load is under way: then another worker is none that was started by itself.
+    /// Whether a load is in progress. A new worker is then expected, and not counted as a restart.
     loads: bool,
-    /// Whether it runs and its socket is gone.
+    /// Whether HAProxy runs but its admin socket is gone.
     deaf: bool,
-    /// Backends with servers that HAProxy is not told of yet.
+    /// Backends with changes of servers that HAProxy did not get yet.
     lagging: Lagging,
-    /// The namespaces of backends that run, also of those of which the pool is gone.
+    /// The namespaces of running backends, also of those with a removed pool.
     owners: BTreeMap<Word, Arc<str>>,
-    /// Backends that nothing leads to any more: they are to have no servers.
+    /// Backends that nothing leads to any more. They must lose all servers.
     gone: BTreeSet<Word>,
-    /// Namespaces with servers that HAProxy did not take, for which no reload was asked yet.
+    /// Namespaces with servers that HAProxy refused and that do not wait for a reload yet.
     refused: BTreeSet<Arc<str>>,
-    /// When HAProxy is told of such servers again.
+    /// When such servers are sent again.
     retry_at: Instant,
-    /// Servers that were retired.
+    /// Retired servers.
     leaving: Leaving,
-    /// Since when files are behind.
+    /// Since when the installed files are older than what runs.
     unsaved: Option<Instant>,
     compare_at: Instant,
     sweep_at: Instant,
@@ -123,14 +123,14 @@ impl HaproxyProcess {
         }
     }
 
-    /// What HAProxy has, and so keeps where there are too few files for all.
+    /// The servers that HAProxy has, which keep their health checks if there are too few file descriptors for all.
     fn held(&self) -> &Held {
         static NOTHING: Held = Held::new();
         self.observed.as_ref().map_or(&NOTHING, |observed| &observed.servers)
     }
 
-    /// HAProxy is to have these members. They cost as much as there are of them, whatever else there is. Those for which
-    /// health checks have to be shared out again are left; true: there are none.
+    /// Puts these members into the wanted configuration. The cost depends only on their number. Skips pools for which
+    /// health checks must be distributed anew. True: none was skipped.
     fn take_members(&mut self, common: &mut Common, changes: &[MemberChange]) -> bool {
         let (mut lagging, mut all) = (Vec::new(), true);
         for change in changes {
@@ -146,7 +146,7 @@ impl HaproxyProcess {
         all
     }
 
-    /// Tells HAProxy whatever differs from what is wanted; of servers the next part.
+    /// Sends HAProxy every difference from the wanted configuration; of changes of servers, only the next part.
     async fn step(&mut self, common: &mut Common) {
         let Some(observed) = &self.observed else { return };
         let found = diff(observed, &common.wanted);
@@ -168,7 +168,7 @@ impl HaproxyProcess {
         let split = Split::of(commands, &common.wanted);
         let opening = split.opening(observed, &common.wanted);
         let Split { structure, changed, gone } = split;
-        // Something may lead to them again until the structure is told.
+        // Backends that are newly gone are added below: a rule may lead to them until the structure is sent.
         self.gone.retain(|backend| gone.contains(backend));
         self.lag(common, changed);
         let come = self.tell_opening(common, opening).await;
@@ -180,14 +180,14 @@ impl HaproxyProcess {
         come.and(told).and(go.map(drop))
     }
 
-    /// What a command could not bring, a reload brings. The namespaces with servers that HAProxy did not take wait for it.
+    /// Requests a reload after a command failed. The namespaces with refused servers wait for it.
     fn bring_by_reload(&mut self, common: &mut Common, error: &Error) {
         tracing::warn!(%error, "HAProxy does not take what it is told; it is loaded anew");
         common.reload.get_or_insert_with(|| error.to_string());
         common.ask_for_reload_of(std::mem::take(&mut self.refused));
     }
 
-    /// Compares all that runs with all that is wanted, and counts what was otherwise.
+    /// Compares everything that runs with the wanted configuration, and counts unexpected differences.
     async fn compare(&mut self, common: &mut Common) -> Result<(), Error> {
         let due = common.reload.is_some();
         self.observe(common).await?;
@@ -198,7 +198,7 @@ impl HaproxyProcess {
         }
         let reloads = usize::from(found.reload.is_some() && !due);
         let split = Split::of(found.commands, &common.wanted);
-        // What HAProxy is not told of yet is no drift.
+        // Changes that HAProxy did not get yet are no drift.
         let lagging = &self.lagging;
         let lags = !lagging.is_empty() || lagging.holds() || lagging.is_refused();
         let servers = if lags { 0 } else { split.changed.len() + split.gone.len() };
@@ -211,9 +211,9 @@ impl HaproxyProcess {
         Ok(())
     }
 
-    /// Writes what is wanted, and makes it what HAProxy starts with.
+    /// Installs files with the wanted configuration, for HAProxy's next start.
     fn save(&mut self, common: &mut Common) -> Result<(), Error> {
-        // The disk may be full: then it is tried again as late as after a change.
+        // The disk may be full: then the next try waits as long as after a change.
         self.unsaved = Some(Instant::now());
         common.save()?;
         self.unsaved = None;
@@ -246,7 +246,7 @@ impl Program for HaproxyProcess {
 
     fn complaint(said: &str) -> String {
         let alert = said.lines().find(|line| line.contains("[ALERT]")).unwrap_or(said.trim());
-        // Without the pid and the path of the file, which mean nothing to the reader.
+        // The pid and the path of the file mean nothing to the reader.
         alert.split(" : ").skip(1).last().unwrap_or(alert).to_owned()
     }
 
@@ -312,9 +312,9 @@ impl Program for HaproxyProcess {
         let waited = common.reload.is_some();
         common.render(self)?;
         self.step(common).await;
-        // A change of members needs none that is due already.
+        // If a reload is due already, a change of members does not wait for it.
         if common.reload.is_some() && !(waited && members) {
-            // Health checks that are shared out again may need one.
+            // A new distribution of health checks may need one.
             common.ask_for_reload(!all);
         }
         if let Some(error) = refused {
@@ -352,7 +352,7 @@ impl Program for HaproxyProcess {
         }
         self.loads = false;
         if let Err(error) = has {
-            // What HAProxy was told meanwhile may have gone to a process that did not stay.
+            // Commands sent meanwhile may have gone to a process that is gone.
             if self.observed.is_some() {
                 self.observe(common).await?;
             }
@@ -367,7 +367,7 @@ impl Program for HaproxyProcess {
         Ok(true)
     }
 
-    /// Each load has one worker.
+    /// Each load has one worker, so each old worker is a generation.
     async fn old(&self, common: &Common) -> Option<Vec<Vec<u32>>> {
         let found = self.processes(common).await.ok()?;
         Some(found.old.into_iter().rev().map(|pid| vec![pid]).collect())
@@ -417,7 +417,7 @@ impl Program for HaproxyProcess {
             self.compare_at = now + self.options.compare_every;
             self.compare(common).await?;
         }
-        // What waits for a reload is not checked yet.
+        // Changes that wait for a reload are not checked yet.
         if common.reload.is_none() && self.unsaved.is_some_and(|since| since + SAVE <= now) {
             self.save(common)?;
         }
@@ -428,7 +428,7 @@ impl Program for HaproxyProcess {
         self.observed = None;
         self.lagging.clear();
         self.leaving.clear();
-        // Addresses that it had may be gone with it.
+        // Its addresses may be gone with it.
         common.held.clear();
         common.restart_later();
     }
@@ -436,7 +436,7 @@ impl Program for HaproxyProcess {
     fn leave(&mut self, common: &mut Common) {
         self.log.pass_on();
         if self.unsaved.is_some() && common.reload.is_none() {
-            // The agent ends, and does not try it again.
+            // The agent ends, so there is no second try.
             let _ = self.save(common);
         }
     }
@@ -446,15 +446,16 @@ impl Program for HaproxyProcess {
     }
 }
 
-/// The backend of a pool and its servers after a change of members, where a plan with this pool is rendered so.
+/// The backend of a pool, and its servers after a change of members. None if the wanted configuration has no such
+/// backend.
 fn servers_after(wanted: &Wanted, change: &MemberChange) -> Option<(Word, Servers)> {
     let name = Word::pool(&change.pool).ok()?;
     let servers = wanted.servers.get(&name)?.after(&change.members);
     Some((name, servers))
 }
 
-/// Whether a backend cannot have these servers before health checks are shared out again: there would be more than
-/// HAProxy has files for, or there are files for members without a check.
+/// Whether health checks must be distributed anew before a backend gets these servers: there would be more checks than
+/// HAProxy has file descriptors for, or there is room to check members that have no check.
 fn has_to_share(wanted: &Wanted, name: &Word, after: &Servers) -> bool {
     let Some(before) = wanted.servers.get(name) else { return false };
     let [was, is] = [before, after].map(|it| it.unchecked.len());
@@ -468,7 +469,7 @@ fn has_to_share(wanted: &Wanted, name: &Word, after: &Servers) -> bool {
 }
 
 impl Loaded {
-    /// What HAProxy has loaded when it has loaded this.
+    /// The loaded configuration after a load of `wanted`.
     fn of(wanted: &Wanted) -> Self {
         Self {
             mark: wanted.mark(),

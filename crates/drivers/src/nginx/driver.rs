@@ -1,4 +1,5 @@
-//! How nginx is driven: what the agent may choose, what is counted, and how it begins.
+//! The entry point of the nginx driver: the agent's options, the metrics, and the start. It decides nothing about
+//! nginx's configuration; the agent calls it.
 
 use super::log;
 use super::render::{Settings, Stream};
@@ -13,38 +14,38 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How nginx is driven.
+/// The options of the driver.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program; also where another one is driven, since it checks files.
+    /// The nginx executable. It checks files even if the driven nginx was started by others.
     pub program: PathBuf,
-    /// Whether to start nginx and keep it running, rather than drive one that is there.
+    /// Whether to start nginx and keep it running, rather than drive one that runs.
     pub exec: bool,
     /// The folder for its files and sockets.
     pub folder: PathBuf,
     /// The least time between two reloads.
     pub min_reload_interval: Duration,
-    /// How many old generations of processes there may be.
+    /// How many old generations may exist.
     pub max_old_generations: usize,
-    /// How long old processes may take to finish what they have.
+    /// How long old processes may take to finish their connections.
     pub shutdown_timeout: Duration,
-    /// Whether a line is printed for each request.
+    /// Whether the agent prints a line for each request.
     pub access_log: bool,
 }
 
-/// What is counted of nginx.
+/// nginx's metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Counters(program::Counters);
 
 impl Counters {
-    /// Shows them.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         self.0.register(registry, "nginx", "nginx");
     }
 }
 
-/// Finds out whether nginx can be driven, and begins to. Before the first update it is started only with files of
-/// before.
+/// Checks that this nginx can be driven, and starts the driver. Before the first update nginx is started only if files
+/// of an earlier agent are there.
 pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error> {
     let program = options.program.display();
     let printed = process::ask(&options.program, "-V").await;
@@ -63,7 +64,7 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         folder: options.folder.clone(),
         limits: Limits {
             min: options.min_reload_interval,
-            // Members are in its file.
+            // Members are in nginx's file, and their changes must not wait for long.
             longest: SHORT,
             most_old: options.max_old_generations,
         },

@@ -1,5 +1,5 @@
-//! Finding nginx's processes: by how they call themselves, by whose children they are, and by the status socket
-//! that they hold, which they go on holding when somebody removes its file.
+//! Finds nginx's processes: by their titles, by their parents, and by the status socket that they hold, also after its
+//! file was removed. It only reads `/proc` and sends signals; the nginx driver calls it.
 
 use crate::program::process;
 use nix::sys::signal::Signal;
@@ -7,46 +7,46 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-/// How nginx calls its processes.
+/// The titles of nginx's processes.
 const MASTER: &str = "nginx: master process";
 const WORKER: &str = "nginx: worker process";
 
-/// Set for a process that was forked and has run no other program since (`PF_FORKNOEXEC`).
+/// The kernel's flag for a process that was forked and has not executed another program since (`PF_FORKNOEXEC`).
 const FORKED: u64 = 0x40;
 
-/// How much earlier, in hundredths of a second, the processes of an earlier load were forked at least: nginx waits
-/// for a tenth of a second before it tells them to end, and loads nothing meanwhile.
+/// The minimum time between the forks of two loads, in hundredths of a second: nginx waits for a tenth of a second
+/// before it tells the earlier processes to end, and loads nothing meanwhile.
 const EARLIER: u64 = 9;
 
-/// Whether this process is a master of nginx.
+/// Whether this process is an nginx master.
 pub(super) fn is_master(pid: u32) -> bool {
     title(pid).starts_with(MASTER) && !begins(pid)
 }
 
-/// Whether this is a worker to be, which has its master's name until it is first given a processor.
+/// Whether this is a new worker that has not run yet: until then it has its master's title.
 fn begins(pid: u32) -> bool {
     let of_master = |stat: Stat| stat.forked && title(stat.parent).starts_with(MASTER);
     title(pid).starts_with(MASTER) && stat(pid).is_some_and(of_master)
 }
 
-/// Whether a master has a worker of an earlier load than this one's that still takes connections.
+/// Whether a master has a worker from an earlier load than `worker`'s that still accepts connections.
 pub(super) fn has_older(master: u32, worker: u32) -> bool {
     let Some(this) = stat(worker) else { return true };
     let began = |pid: u32| stat(pid).map(|it| it.began);
     workers(master).into_iter().filter_map(began).any(|began| began + EARLIER <= this.began)
 }
 
-/// The master of a process of nginx, if it is alive.
+/// The master of an nginx process, if it is alive.
 pub(super) fn master_of(pid: u32) -> Option<u32> {
     parent(pid).filter(|master| is_master(*master))
 }
 
-/// Those processes of a master that take connections, or are about to.
+/// The workers of a master that accept connections, or soon will.
 pub(super) fn workers(master: u32) -> Vec<u32> {
     pids().filter(|pid| takes_connections(*pid) && parent(*pid) == Some(master)).collect()
 }
 
-/// Those processes of a master that finish what they have, a list for each load, oldest first.
+/// The workers of a master that finish their connections, one list for each load, oldest first.
 pub(super) fn finishing(master: u32) -> Vec<Vec<u32>> {
     let finishes = |pid: &u32| title(*pid).starts_with(WORKER) && !takes_connections(*pid);
     let finishing = pids().filter(finishes).filter_map(|pid| Some((pid, stat(pid)?)));
@@ -54,7 +54,7 @@ pub(super) fn finishing(master: u32) -> Vec<Vec<u32>> {
     by_load(finishing.map(|(pid, stat)| (stat.began, pid)).collect())
 }
 
-/// Processes, each with the time at which it was forked, by the load that they are of.
+/// Groups processes by load. Each comes with the time of its fork.
 fn by_load(mut forked: Vec<(u64, u32)>) -> Vec<Vec<u32>> {
     forked.sort_unstable();
     let mut loads: Vec<(u64, Vec<u32>)> = Vec::new();
@@ -75,7 +75,8 @@ fn pids() -> impl Iterator<Item = u32> {
     all.filter_map(|it| it.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process of nginx takes connections, or will: one that ends says so in its title, and is deaf by then.
+/// Whether an nginx process accepts connections, or soon will. A worker that ends says so in its title, and has closed
+/// its listeners by then.
 pub(super) fn takes_connections(pid: u32) -> bool {
     let title = title(pid);
     title.starts_with(WORKER) && !title.contains("shutting down") || begins(pid)
@@ -86,10 +87,10 @@ fn title(pid: u32) -> String {
     String::from_utf8_lossy(&line).into_owned()
 }
 
-/// What the kernel says of a process.
+/// The kernel's information about a process.
 struct Stat {
     parent: u32,
-    /// Whether it runs what its parent runs.
+    /// Whether it runs the same program as its parent.
     forked: bool,
     /// When it was forked, in hundredths of a second.
     began: u64,
@@ -97,7 +98,7 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field is its name, in parentheses, and may be anything.
+    // The second field is the name, in parentheses, and may contain anything.
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<_> = rest.split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
@@ -112,7 +113,7 @@ fn parent(pid: u32) -> Option<u32> {
     Some(stat(pid)?.parent)
 }
 
-/// The sockets at these paths, by inode. The kernel keeps the path of a socket whose file is gone.
+/// The sockets at these paths, by inode. The kernel keeps the path of a socket with a removed file.
 fn sockets(paths: &[PathBuf]) -> BTreeMap<u64, &PathBuf> {
     // num, references, protocol, flags, type, state, inode, path
     let all = fs::read_to_string("/proc/self/net/unix").unwrap_or_default();
@@ -132,12 +133,12 @@ fn holds<'a>(pid: u32, sockets: &BTreeMap<u64, &'a PathBuf>) -> Option<&'a PathB
     inodes.find_map(|inode| sockets.get(&inode).copied())
 }
 
-/// Which of these sockets a process holds.
+/// The one of these sockets that a process holds.
 pub(super) fn socket_of(pid: u32, paths: &[PathBuf]) -> Option<PathBuf> {
     holds(pid, &sockets(paths)).cloned()
 }
 
-/// Those processes of nginx that hold one of these sockets.
+/// The nginx processes that hold one of these sockets.
 pub(super) fn holders(paths: &[PathBuf]) -> Vec<u32> {
     let sockets = sockets(paths);
     if sockets.is_empty() {
@@ -148,7 +149,7 @@ pub(super) fn holders(paths: &[PathBuf]) -> Vec<u32> {
         .collect()
 }
 
-/// Sends a signal, only to what calls itself nginx: pids are given out again.
+/// Sends a signal, but only to a process with an nginx title, since pids are reused.
 pub(super) fn signal(pid: u32, signal: Signal) -> bool {
     title(pid).starts_with("nginx: ") && process::signal(pid, signal)
 }
@@ -159,7 +160,7 @@ mod tests {
     use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
 
-    /// A shell with a name of nginx's that says its pid and those of its children, and waits to be ended.
+    /// Starts a shell with an nginx title. It prints its own and its child's pid, and waits.
     fn shell(name: &str, script: &str) -> (std::process::Child, Vec<u32>) {
         let run = format!("exec -a '{name}' bash -c '{script}\necho $$ $!\nread'");
         let mut child = Command::new("bash")
@@ -177,8 +178,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_has_not_run_yet_counts_as_one_and_not_as_a_master() {
-        // A shell forks without running anything else, and the name stays; one that is run anew is a master of
-        // its own, as in an upgrade of nginx.
+        // A shell forks without executing a program, so the title stays; a process that executes one is a master of its
+        // own, as in an upgrade of nginx.
         let (mut master, pids) =
             shell("nginx: master process /usr/sbin/nginx", "(kill -STOP $BASHPID) &");
         assert_eq!((is_master(pids[0]), is_master(pids[1])), (true, false));

@@ -1,14 +1,14 @@
-//! Lines for requests. nginx sends each as a datagram, and does not wait for anybody; here they are printed. An
-//! nginx that outlives its agent goes on sending, and the next agent prints.
+//! Prints nginx's access log. nginx sends each line as a datagram and never waits for a reader. An nginx that outlives
+//! its agent goes on sending, and the next agent prints. The driver starts the thread.
 
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// The longest line: the most that nginx is sent in a request, written as JSON.
+/// The longest line: the largest request that nginx accepts, written as JSON.
 const LONGEST: usize = 256 * 1024;
 
-/// Prints what comes to this socket, in a thread of its own, for as long as the process lives.
+/// Prints the lines from this socket, in a thread of its own, until the process ends.
 pub(super) fn print(socket: &Path) -> io::Result<()> {
     match std::fs::remove_file(socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -19,14 +19,14 @@ pub(super) fn print(socket: &Path) -> io::Result<()> {
         let mut buffer = vec![0; LONGEST];
         while let Ok(length) = socket.recv(&mut buffer) {
             let text = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default());
-            // Nobody is there to be told that nobody reads.
+            // Without a reader of stdout there is no place to report this.
             let _ = writeln!(io::stdout().lock(), "{}", line(&text));
         }
     })?;
     Ok(())
 }
 
-/// The line without what syslog wants before it.
+/// The line without its syslog prefix.
 fn line(message: &str) -> &str {
     message.split_once(": ").map_or(message, |(_, line)| line).trim_end()
 }

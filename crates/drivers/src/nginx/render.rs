@@ -1,5 +1,5 @@
-//! From all that is desired to nginx's file. A pure function: the same plan gives the same file. What
-//! nginx cannot do is left out and told on the object that asked for it.
+//! Renders the desired state as nginx's file. Pure: the same plan gives the same file. What nginx cannot do is left out
+//! and reported on the object that asks for it. The task in [`crate::program`] calls it through the driver.
 
 mod clients;
 mod everywhere;
@@ -24,45 +24,45 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How nginx is to run, whatever its plan says.
+/// Settings that do not come from the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The folder of its own files.
     pub folder: PathBuf,
-    /// Where it says what it has loaded.
+    /// The socket where it reports what it has loaded.
     pub status_socket: PathBuf,
-    /// Where it sends a line for each request; none: nowhere.
+    /// The socket to which it sends a line for each request. None: no lines.
     pub log_socket: Option<PathBuf>,
-    /// Whether it is started by root, and stays that.
+    /// Whether root starts it; then its workers run as root, too.
     pub root: bool,
-    /// How it carries TCP and UDP.
+    /// How it forwards TCP and UDP.
     pub stream: Stream,
-    /// Seconds that old processes may take to finish what they have.
+    /// How many seconds old processes may take to finish their connections.
     pub shutdown_seconds: u64,
     /// How many files each of its processes may open.
     pub files: u64,
 }
 
-/// How nginx carries TCP and UDP.
+/// How an nginx forwards TCP and UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stream {
-    /// By itself.
+    /// The stream module is built in.
     BuiltIn,
-    /// With this module.
+    /// It must load the stream module from this file.
     Module(PathBuf),
-    /// Not at all.
+    /// It has no stream module.
     Missing,
 }
 
-/// How many connections each process of nginx has. A listener takes one of them.
+/// How many connections each nginx process may have. A listener uses one of them.
 const CONNECTIONS: u64 = 8192;
 
-/// How many listeners nginx can have: with as many as it has connections it does not start.
+/// How many listeners nginx can have. With as many listeners as connections it would not start.
 pub fn most_listeners(settings: &Settings) -> usize {
     usize::try_from((CONNECTIONS / 2).min(settings.files / 4)).unwrap_or(usize::MAX)
 }
 
-/// What nginx is to have, and what of the plan is not in it.
+/// The wanted configuration, and what of the plan it does not contain.
 pub type Rendered = crate::program::Rendered<Wanted>;
 
 /// Renders everything. An error is in the settings, not in the plan.
@@ -116,9 +116,9 @@ struct Render<'a> {
     certificates: BTreeMap<Arc<str>, Arc<str>>,
     http: Upstreams,
     stream: Upstreams,
-    /// What clients with a cookie are known by, by pool.
+    /// The maps that find a client by its cookie, by pool.
     keys: BTreeMap<Word, String>,
-    /// Where requests of who is held to limits are counted.
+    /// The zones that count the requests of consumers with rate limits.
     zones: BTreeSet<String>,
 }
 
@@ -131,7 +131,7 @@ impl Render<'_> {
         self.sieve.is_excluded(consumer)
     }
 
-    /// Servers of `http` and of `stream`.
+    /// The servers of `http` and of `stream`.
     fn listeners(&mut self) -> (String, String) {
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<ListenerKey>> = BTreeMap::new();
         let mut stream = String::new();
@@ -158,7 +158,7 @@ impl Render<'_> {
         (http, stream)
     }
 
-    /// A listener whose connections or datagrams are passed through.
+    /// Renders a listener that forwards connections or datagrams.
     fn stream_server(
         &mut self,
         key: &ListenerKey,
@@ -196,7 +196,7 @@ impl Render<'_> {
         }];
         lines.extend(pool::ranges(pool));
         match self.stream.put(name, pool, self.desired.members(&pool.name), pool::Mode::Stream) {
-            // Whoever connects is let go at once.
+            // Connections are closed at once.
             false => lines.push("return \"\"".to_owned()),
             true => lines.extend(pool::stream(pool, name, udp)),
         }
@@ -204,7 +204,7 @@ impl Render<'_> {
         format!("\n    server {{\n{body}    }}\n")
     }
 
-    /// What nginx does not do for a pool as it is asked, though it serves it.
+    /// Reports the settings of a pool that nginx ignores, though it serves the pool.
     fn tell(&mut self, consumer: &ConsumerRef, pool: &Pool) {
         let mut told = Vec::new();
         if pool.health_check.is_some() {

@@ -1,4 +1,5 @@
-//! What nginx says of itself at its status socket: the mark of what it has loaded, and which process says so.
+//! Asks nginx's status socket for the mark of the loaded file and for the pid of the process that answers. It
+//! interprets neither; the nginx driver calls it.
 
 use std::io;
 use std::path::Path;
@@ -6,19 +7,19 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// How long an answer may take.
+/// The timeout for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a process of nginx says.
+/// The answer of an nginx process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Said {
-    /// What it has loaded.
+    /// The mark of the loaded file.
     pub(super) mark: String,
     /// Its pid.
     pub(super) pid: u32,
 }
 
-/// Asks whichever process takes the question.
+/// Asks the process that accepts the connection.
 pub(super) async fn ask(socket: &Path) -> io::Result<Said> {
     let asking = async {
         let mut stream = UnixStream::connect(socket).await?;
@@ -34,7 +35,7 @@ pub(super) async fn ask(socket: &Path) -> io::Result<Said> {
     }
 }
 
-/// Whether nobody can answer where this was asked, rather than that somebody does not.
+/// Whether no process listens at the socket, rather than that one does not answer.
 pub(super) fn is_gone(cause: &io::Error) -> bool {
     matches!(cause.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound)
 }

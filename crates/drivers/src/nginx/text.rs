@@ -1,6 +1,6 @@
-//! What may be written into nginx's file. Everything that comes from outside passes one of these functions
-//! and is a [`Word`] from then on; what does not fit is refused, never repaired. The renderer writes
-//! nothing that is neither a `Word`, a number, nor a constant of its own.
+//! Checks what may be written into nginx's file. Every text from outside passes one of these functions and is a
+//! [`Word`] from then on; a text that does not fit is refused, never repaired. The renderer, which calls them, writes
+//! only `Word`s, numbers and its own constants.
 
 pub use crate::program::text::BadText;
 use crate::program::text::check;
@@ -10,34 +10,33 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Nginx {}
 
-/// A piece of text that nginx reads as one word, whatever was put into it.
+/// A piece of text that nginx reads as one word, whatever it contains.
 pub type Word = crate::program::text::Word<Nginx>;
 
 /// The longest name of an upstream.
 const NAME: usize = 700;
 /// The longest name of a host.
 const HOST: usize = 253;
-/// The longest word with its quotation marks. nginx reads files in pieces of 4096 bytes, and a word must
-/// fit into one.
+/// The longest word with its quotation marks. nginx reads files in blocks of 4096 bytes, and a word must fit into one
+/// block.
 const LONGEST: usize = 3_800;
 
-/// The variable that stands for a dollar sign, for which nginx has no other way.
+/// The variable with a dollar sign: nginx has no escape for it.
 pub(super) const DOLLAR: &str = "${bowline_dollar}";
 
 impl Word {
-    /// The name of a pool as the name of an upstream: `/` becomes `_`, which no name of a pool has, so that
-    /// no two pools get one name.
+    /// The name of a pool as the name of an upstream: `/` becomes `_`, which no pool's name contains, so no two pools
+    /// get the same name.
     pub fn pool(name: &str) -> Result<Self, BadText> {
         if name.starts_with('/') {
             return Err(BadText::Character);
         }
-        // nginx compares names of upstreams without case.
+        // nginx ignores the case of upstream names.
         check(name, NAME, |byte| lower(byte) || byte == b'/')?;
         Ok(Self::checked(name.replace('/', "_")))
     }
 
-    /// The name of a host: of letters, digits, `-` and `.`. With a dot at its beginning it would be more than
-    /// one host to nginx.
+    /// The name of a host: letters, digits, `-` and `.`. With a leading dot it would mean several hosts to nginx.
     pub fn host(name: &str) -> Result<Self, BadText> {
         check(name, HOST, lower)?;
         if name.split('.').any(str::is_empty) {
@@ -46,13 +45,13 @@ impl Word {
         Ok(Self::checked(name))
     }
 
-    /// An expression of this kind for the names that are one label below a domain.
+    /// A regular expression of this kind for all names one label below a domain.
     pub fn below(kind: &str, domain: &str) -> Result<Self, BadText> {
         let domain = Self::host(domain)?.as_str().replace('.', r"\.");
         Self::quoted(&format!(r"{kind}^[^.]+\.{domain}$"))
     }
 
-    /// A path of requests as nginx compares it: with escapes undone.
+    /// The path of a location. nginx compares it with the request's path after unescaping that.
     pub fn location(path: &str) -> Result<Self, BadText> {
         if !path.starts_with('/') {
             return Err(BadText::Character);
@@ -60,22 +59,22 @@ impl Word {
         Self::quoted(path)
     }
 
-    /// Any printable text where nginx reads nothing into it but quotation marks.
+    /// Any printable text, for a place where nginx expands no variables.
     pub fn quoted(text: &str) -> Result<Self, BadText> {
         check(text, LONGEST, |byte| byte.is_ascii_graphic() || byte == b' ')?;
         let text = format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\""));
         if text.len() > LONGEST { Err(BadText::TooLong) } else { Ok(Self::checked(text)) }
     }
 
-    /// Part of a text in which nginx replaces variables: without quotation marks around it, for a place between
-    /// some. A dollar sign is written by a variable of its own.
+    /// Part of a quoted text in which nginx expands variables, without the quotation marks. A variable stands for a
+    /// dollar sign.
     pub fn literal(text: &str) -> Result<Self, BadText> {
         check(text, LONGEST, |byte| byte.is_ascii_graphic())?;
         let text = text.replace('\\', r"\\").replace('"', "\\\"").replace('$', DOLLAR);
         if text.len() > LONGEST { Err(BadText::TooLong) } else { Ok(Self::checked(text)) }
     }
 
-    /// A host as it stands in a URL, also an address.
+    /// A host or address as in a URL.
     pub fn authority(host: &str) -> Result<Self, BadText> {
         check(host, HOST, |byte| {
             byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']')
@@ -83,15 +82,15 @@ impl Word {
         Ok(Self::checked(host))
     }
 
-    /// A path of this machine, which an administrator chose, with this before it. Variables are not known
-    /// there, and must not be: a path with a dollar sign is refused.
+    /// A path on this machine, chosen by an administrator, after the text `before`. nginx expands no variables here,
+    /// and a path with a dollar sign is refused.
     pub fn path(before: &str, path: &Path) -> Result<Self, BadText> {
         let path = path.to_str().filter(|path| !path.contains('$')).ok_or(BadText::Character)?;
         Self::quoted(&format!("{before}{path}"))
     }
 }
 
-/// A path of a rule with its escapes undone, as nginx undoes those of requests; nothing if one is none.
+/// The path of a rule without escapes, as nginx unescapes the paths of requests. None if an escape is malformed.
 pub fn unescaped(path: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

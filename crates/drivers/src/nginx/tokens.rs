@@ -1,7 +1,7 @@
 //! Reads nginx's file as nginx does, for tests only. Written from nginx's own reader (`ngx_conf_read_token`),
 //! not from the renderer, so that the two can disagree.
 
-/// What a file is made of.
+/// A token of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// A word, without its quotation marks and escapes.
@@ -14,7 +14,7 @@ pub(crate) enum Token {
     Close,
 }
 
-/// The tokens of a file, or what nginx would say against it.
+/// The tokens of a file, or why nginx would refuse it.
 pub(crate) fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut found = Vec::new();
     let mut chars = text.chars().peekable();

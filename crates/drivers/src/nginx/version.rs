@@ -1,19 +1,20 @@
-//! Which nginx can be driven, and what it can.
+//! Decides whether an nginx can be driven, and what it can do. Pure; the driver calls it at its start.
 
 use super::render::Stream;
 use std::path::{Path, PathBuf};
 
-/// The oldest nginx that refuses handshakes for names without a certificate, and logs where it is told.
+/// The oldest nginx that refuses handshakes for names without a certificate, and takes the place of its log as an
+/// argument.
 const OLDEST: (u32, u32) = (1, 20);
 
-/// What an nginx can.
+/// The abilities of an nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) version: String,
     pub(super) stream: Stream,
 }
 
-/// What the nginx that prints this can, if it can be driven; else why not.
+/// The abilities of the nginx with this output of `nginx -V`, or why it cannot be driven.
 pub(super) fn usable(printed: &str, exists: impl Fn(&Path) -> bool) -> Result<Found, String> {
     let version = printed.split_once("nginx version: ").and_then(|(_, rest)| {
         let version = rest.split_whitespace().next()?;

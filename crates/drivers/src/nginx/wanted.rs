@@ -1,5 +1,6 @@
-//! What nginx is to have: one file and certificates. nginx learns of any difference by a reload, so the whole
-//! of it has one mark, which nginx is told and tells back.
+//! The wanted configuration of nginx: one file and certificates. Every difference needs a reload, so the whole file has
+//! one mark, which nginx reports after a load. It decides nothing; the renderer makes it, and the driver compares
+//! marks.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 /// The name of the main file.
 pub const CONFIG: &str = "nginx.conf";
 
-/// All that nginx is to have.
+/// The complete configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The main file up to its mark.
@@ -25,7 +26,7 @@ pub(super) fn certificate_file(hash: &str) -> String {
 }
 
 impl Wanted {
-    /// What stands for all of it.
+    /// A hash of the main file. It names certificates by hash, so it covers them as well.
     pub fn mark(&self) -> String {
         let mut digest = Sha256::new();
         for part in [&self.head, &self.tail] {

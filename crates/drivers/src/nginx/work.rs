@@ -1,5 +1,6 @@
-//! nginx as a program that is driven: every change is a reload, by a signal to its master, and nginx says at its
-//! status socket what it has loaded. What it is to have is decided by `render`; here are sockets and signals.
+//! nginx as a [`Program`]: every change is a reload, by a signal to its master, and nginx reports at its status socket
+//! what it has loaded. `render` decides what nginx gets; this module owns sockets and signals. The task in
+//! [`crate::program`] calls it.
 
 use super::find;
 use super::render::{self, LOG, Rendered, Settings};
@@ -21,27 +22,27 @@ use std::time::Duration;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
-/// How long nginx may take to load its file though it complains.
+/// How long nginx may take to load its file after it has complained.
 const REFUSED: Duration = Duration::from_secs(3);
 
-/// How long the processes of a load that somebody else asked for may take to be the only ones.
+/// After a load that others requested: how long the earlier processes may take to stop.
 const SETTLES: Duration = Duration::from_secs(2);
 
 type Common = crate::program::common::Common<NginxProcess>;
 
-/// The nginx that is there.
+/// The running nginx.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Running {
     master: u32,
-    /// What it has loaded; none while it has not said so.
+    /// The mark of the file that it has loaded. None: unknown.
     mark: Option<String>,
 }
 
-/// What is known of nginx.
+/// The state of the nginx driver.
 #[derive(Debug)]
 pub(super) struct NginxProcess {
     settings: Settings,
-    /// None while there is none.
+    /// None: nginx does not run.
     running: Option<Running>,
 }
 
@@ -50,19 +51,19 @@ impl NginxProcess {
         Self { settings, running: None }
     }
 
-    /// Where nginx may say what it has loaded.
+    /// The status sockets that nginx may have.
     fn sockets(&self) -> [PathBuf; 2] {
         ["status.sock", "status-2.sock"].map(|name| self.settings.folder.join(name))
     }
 
-    /// The master that holds one of them.
+    /// The master process that holds one of them.
     fn holder(&self) -> Option<u32> {
         find::holders(&self.sockets()).into_iter().find(|pid| find::is_master(*pid))
     }
 
-    /// What all processes of a master say that they have loaded; none where those of an earlier load go on taking
-    /// connections, or nobody says anything. One that nginx replaced is younger than the others, too: then what is
-    /// wanted is loaded once more, which does no harm.
+    /// The mark that all workers of a master have loaded. None if workers of an earlier load still accept connections,
+    /// or if no worker answers. A worker that nginx replaced after a crash is younger than the others, too: then the
+    /// wanted file is loaded once more, which is harmless.
     async fn said_by_all(&self, master: u32) -> Option<String> {
         let until = Instant::now() + SETTLES;
         loop {
@@ -77,7 +78,7 @@ impl NginxProcess {
         }
     }
 
-    /// Processes whose master was killed hold on to their addresses: they finish what they have.
+    /// Tells processes of a killed master to finish their connections: they still hold addresses.
     async fn end_orphans(&self) {
         let until = Instant::now() + LOADING;
         loop {
@@ -93,13 +94,13 @@ impl NginxProcess {
         }
     }
 
-    /// Waits until new processes say that they have loaded what is wanted, and these old ones take nothing any more.
+    /// Waits until new workers report the wanted mark, and the `old` ones accept no more connections.
     async fn await_mark(&self, common: &mut Common, master: u32, old: &[u32]) -> Result<(), Error> {
         let mark = common.wanted.mark();
         let until = Instant::now() + LOADING;
         let mut refused = None;
         let cause = loop {
-            // The socket is made before them.
+            // The socket exists before the workers do.
             let loaded = find::workers(master).iter().any(|pid| !old.contains(pid));
             let said = status::ask(&self.settings.status_socket).await;
             let gone = said.as_ref().is_err_and(status::is_gone);
@@ -113,11 +114,11 @@ impl NginxProcess {
                 break why.unwrap_or_else(|| "it has ended; its log says why".to_owned());
             }
             if loaded && gone {
-                // What it listens at is its own all the same: who finds it taken would leave it out.
+                // nginx holds its listeners all the same; otherwise they would seem to be taken, and be excluded.
                 common.has_loaded();
                 break "somebody has removed its socket".to_owned();
             }
-            // It complains of lesser things too, and loads its file all the same.
+            // nginx complains of minor problems too, and loads its file all the same.
             if let Some(why) = why.filter(|_| !loaded)
                 && refused.get_or_insert_with(Instant::now).elapsed() >= REFUSED
             {
@@ -136,14 +137,14 @@ impl NginxProcess {
     }
 
     fn forget_complaints(&self) {
-        // Where that fails, an old complaint may be told in place of a new one.
+        // If this fails, an old complaint may be reported in place of a new one.
         let _ = std::fs::write(self.log(), "");
     }
 
-    /// What nginx has complained of since it was told to load its file.
+    /// nginx's complaints since it was told to load its file.
     fn why(&self) -> Option<String> {
         let said = std::fs::read_to_string(self.log()).ok()?;
-        // Where it may not change its groups it says so each time, and serves all the same.
+        // If nginx may not change its groups it says so at each load, and serves all the same.
         let lines: Vec<_> = said.lines().filter(|line| !line.contains("initgroups(")).collect();
         (!lines.is_empty()).then(|| Self::complaint(&lines.join("\n")))
     }
@@ -158,7 +159,7 @@ impl Program for NginxProcess {
     const CARRIES_UDP: bool = true;
     const IS_TOLD_MEMBERS: bool = false;
     type Wanted = Wanted;
-    /// A change is a reload, so nothing can be told while one is under way.
+    /// A change is a reload, so nothing can be sent during one.
     type Loading = ();
 
     fn render(&self, desired: &Desired, excluded: &Excluded) -> Result<Rendered, BadText> {
@@ -173,7 +174,7 @@ impl Program for NginxProcess {
         wanted.files()
     }
 
-    /// The first error, without time, pid and place, which mean nothing to who reads it.
+    /// The first error without time, pid and place, which mean nothing to the reader.
     fn complaint(said: &str) -> String {
         let line = said.lines().find(|line| line.contains("[emerg]")).unwrap_or(said.trim());
         let text = line.split_once("[emerg] ").map_or(line, |(_, rest)| rest);
@@ -186,12 +187,12 @@ impl Program for NginxProcess {
         self.running.is_some()
     }
 
-    /// Its socket may be gone, or another than the usual.
+    /// nginx's status socket may be gone, or be the other one.
     async fn find(&mut self, common: &mut Common) -> Result<bool, Error> {
         let until = Instant::now() + LOADING;
         let master = loop {
             match self.holder() {
-                // It was started just now.
+                // It was started just now and has no socket yet.
                 None if common.child.is_some() && !common.has_ended() && Instant::now() < until => {
                     sleep(SOON).await;
                 }
@@ -224,7 +225,7 @@ impl Program for NginxProcess {
         self.end_orphans().await;
         self.forget_complaints();
         for socket in self.sockets() {
-            // One that was killed leaves it behind, and the next cannot make it again.
+            // A killed nginx leaves the socket behind, and the next one could not bind it.
             let _ = std::fs::remove_file(socket);
         }
         common.start(&["-e", "stderr", "-g", "daemon off;", "-c"], Stdio::inherit())
@@ -238,8 +239,8 @@ impl Program for NginxProcess {
         Ok(())
     }
 
-    /// nginx keeps the socket that it has, and does not see that somebody has removed its file: it is to be told
-    /// of another. One that was killed left its addresses to its processes.
+    /// nginx keeps its status socket, and does not notice that the file is gone: then the new file names the other
+    /// socket. The processes of a killed nginx still hold its addresses, and must end first.
     async fn prepare(&mut self, common: &mut Common) {
         let sockets = self.sockets();
         let held = self.running.as_ref().and_then(|it| find::socket_of(it.master, &sockets));
@@ -343,7 +344,7 @@ impl Program for NginxProcess {
     }
 }
 
-/// What an nginx with this file of ours listens at. No text of a user begins a line.
+/// The listeners in a file that we wrote. No text of a user is at the beginning of a line.
 fn listening(config: &str) -> BTreeSet<ListenerKey> {
     let lines = config.lines().filter_map(|line| line.trim_start().strip_prefix("listen "));
     let key = |line: &str| {

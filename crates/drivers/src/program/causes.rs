@@ -1,4 +1,5 @@
-//! Which namespaces an update changes something for: their changes wait for a reload. Pure.
+//! Finds the namespaces that an update changes something for: if the change needs a reload, they wait for it. Pure; the
+//! task calls it.
 
 use super::pace::Sizes;
 use crate::desired::Desired;
@@ -8,13 +9,13 @@ use std::sync::Arc;
 
 type Namespaces = BTreeSet<Arc<str>>;
 
-/// The namespaces that an update changes something for. A program that is told of members without a load loads nothing for
-/// a namespace of which only members change.
+/// The namespaces that an update changes something for. A program that takes members without a load does not load for a
+/// namespace with changes of members only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changed {
-    /// Namespaces with other pools, rules or listeners.
+    /// Namespaces with changes of pools, rules or listeners.
     pub(crate) structure: Namespaces,
-    /// Namespaces with other members.
+    /// Namespaces with changes of members.
     pub(crate) members: Namespaces,
 }
 
@@ -27,8 +28,8 @@ impl Changed {
     }
 }
 
-/// What belongs to the load balancer itself, such as a listener that Ingresses share, counts only where nothing else has
-/// changed.
+/// The load balancer's own objects, such as a listener that Ingresses share, have the empty namespace. It counts only
+/// if no other namespace has changes.
 fn without_shared(mut namespaces: Namespaces) -> Namespaces {
     if namespaces.len() > 1 {
         namespaces.remove("");
@@ -36,7 +37,7 @@ fn without_shared(mut namespaces: Namespaces) -> Namespaces {
     namespaces
 }
 
-/// The namespaces that have something else after an update than before it.
+/// The namespaces with something else after the update than before it.
 pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> Changed {
     let Changed { structure: mut found, members: mut of_members } = Changed::default();
     let pool_of = |desired: &Desired, pool: &str| {
@@ -68,14 +69,14 @@ pub(super) fn namespaces(before: &Desired, update: &Update, after: &Desired) -> 
     Changed { structure: without_shared(found), members: of_members }
 }
 
-/// The same of an update that changes members alone: the namespaces of their pools.
+/// The same for an update of members only: the namespaces of their pools.
 pub(super) fn of_members(update: &Update, desired: &Desired) -> Changed {
     let pools = update.members.iter().filter_map(|it| desired.pools.get(&it.pool));
     let members = pools.map(|pool| pool.service.namespace.clone()).collect();
     Changed { members, ..Changed::default() }
 }
 
-/// Whether an update changes members alone.
+/// Whether an update changes members only.
 pub(crate) fn is_of_members(update: &Update) -> bool {
     !update.complete
         && update.certificates.is_empty()
@@ -85,7 +86,7 @@ pub(crate) fn is_of_members(update: &Update) -> bool {
         && update.listeners.is_empty()
 }
 
-/// Whether more than one namespace has something here.
+/// Whether the pools belong to more than one namespace.
 pub(super) fn is_shared(desired: &Desired) -> bool {
     let mut all = desired.pools.values().map(|it| &it.service.namespace);
     let first = all.next();
@@ -118,7 +119,8 @@ fn keys<'a, K: Ord + Clone + 'a, V>(
     changes.iter().map(key).collect()
 }
 
-/// Rules of a site may be of several namespaces: those whose rules differ count, else its owner.
+/// A site may have rules of several namespaces: the namespaces of changed rules count. If no rule has changed, the
+/// owner of the site counts.
 fn site_of(
     before: Option<&Arc<ResolvedSite>>,
     after: Option<&Arc<ResolvedSite>>,
@@ -148,7 +150,7 @@ mod tests {
     use bowline_core::plan::{Host, ListenerProtocol, Serves};
     use bowline_core::update::{MemberChange, SiteKey};
 
-    /// A host of each of two namespaces behind a listener that they share.
+    /// Two namespaces, each with a host, behind a listener that they share.
     fn two_namespaces() -> Desired {
         let mut desired = Desired::default();
         let edge = ConsumerRef { namespace: "".into(), ..ingress("edge") };
@@ -167,7 +169,7 @@ mod tests {
         desired
     }
 
-    /// What the update changes, told by itself and as a part of everything.
+    /// The namespaces that the update changes, found from a partial and from a complete update.
     fn told(before: &Desired, update: &Update) -> Vec<String> {
         let mut after = before.clone();
         after.apply(update);

@@ -1,6 +1,6 @@
-//! What the driver of any program keeps: what is desired and what of it is left out, the program's files, and its
-//! process. It writes files that the program accepts, finds out which addresses can be bound, and says when the
-//! program may be loaded or started again; it sends the program nothing.
+//! The state that the driver of any program keeps: the desired state, what is excluded from it, the program's files and
+//! its process. It installs files that the program accepts, finds out which addresses can be bound, and says when the
+//! program may reload or restart. It sends the program nothing; the task and the [`Program`] call it.
 
 use super::causes::{self, Changed};
 use super::counters::Counters;
@@ -27,20 +27,20 @@ use tokio::net::TcpSocket;
 use tokio::process::Child;
 use tokio::time::Instant;
 
-/// How a program is driven, whichever it is.
+/// The options that all programs share.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
-    /// The program; also where another one is driven, since it checks files.
+    /// The program's executable. It checks files even if the driven program was started by others.
     pub(crate) program: PathBuf,
-    /// Whether to start it and keep it running, rather than drive one that is there.
+    /// Whether to start the program and keep it running, rather than drive one that runs.
     pub(crate) exec: bool,
     /// The folder for its files.
     pub(crate) folder: PathBuf,
-    /// What bounds reloads, and processes from before them.
+    /// The limits for reloads and old generations.
     pub(crate) limits: Limits,
 }
 
-/// What the driver of a program keeps.
+/// The state that all drivers of programs share.
 #[derive(Debug)]
 pub(crate) struct Common<P: Program> {
     pub(crate) setup: Setup,
@@ -48,36 +48,36 @@ pub(crate) struct Common<P: Program> {
     pub(crate) folder: Folder,
     pub(crate) desired: Desired,
     pub(crate) excluded: Excluded,
-    /// What the excluded consumers asked for when they were.
+    /// What each excluded consumer asked for when it was excluded.
     asked: BTreeMap<ConsumerRef, String>,
-    /// What was desired when the program accepted all of it but what is left out.
+    /// The desired state that the program accepted last, except for what was excluded.
     accepted: Desired,
-    /// What is refused is being looked for.
+    /// The search for what the program refuses, if one is running.
     pub(super) search: Option<Search>,
     pub(crate) wanted: P::Wanted,
-    /// What the program listens at when it has what is wanted.
+    /// The listeners of the wanted configuration.
     listens: BTreeSet<ListenerKey>,
     pub(crate) refused: Vec<Refusal>,
-    /// What the program listens at.
+    /// The listeners that the program holds.
     pub(crate) held: BTreeSet<ListenerKey>,
-    /// The namespaces with changes in the update that is being told.
+    /// The namespaces with changes in the update that is being sent.
     pub(crate) changed: Changed,
-    /// Why it is to be loaded anew.
+    /// Why the program must reload. None: it need not.
     pub(crate) reload: Option<String>,
-    /// When that was over the last time.
+    /// When the last attempt to load was over.
     pub(crate) reloaded: Option<Instant>,
-    /// When the program had loaded files the last time.
+    /// When the last successful load was over.
     pub(super) loaded_at: Option<Instant>,
     /// Decides when each namespace may reload; tracks old generations.
     pub(crate) pace: ReloadPace,
-    /// The one that we started.
+    /// The process that we started.
     pub(crate) child: Option<Child>,
     pub(crate) restart: Backoff,
     pub(crate) restart_at: Option<Instant>,
 }
 
 impl<P: Program> Common<P> {
-    /// Opens the folder.
+    /// Opens the folder, and starts with nothing desired.
     pub(crate) fn open(setup: Setup, counters: Counters) -> Result<Self, Error> {
         let folder = Folder::open(&setup.folder, P::CONFIG);
         let folder = folder.map_err(|cause| {
@@ -107,31 +107,31 @@ impl<P: Program> Common<P> {
         })
     }
 
-    /// When the program may be loaded anew.
+    /// When the program may reload for the changes that wait.
     pub(crate) fn reload_at(&self) -> Instant {
         let soonest = self.soonest_reload();
         self.pace.due().map_or(soonest, |due| due.max(soonest))
     }
 
-    /// When the program may be loaded anew whatever changes wait.
+    /// When the program may reload for any reason: the minimum interval after the last load.
     pub(crate) fn soonest_reload(&self) -> Instant {
         self.reloaded.map_or_else(Instant::now, |at| at + self.pace.min())
     }
 
-    /// The program is not there, or not the one we knew: one of ours is started again.
+    /// The program is gone, or another one runs. Schedules a restart if we start the program ourselves.
     pub(crate) fn restart_later(&mut self) {
         if self.setup.exec && self.child.is_none() && self.restart_at.is_none() {
-            // Everybody would come again at once otherwise; one process needs no dice.
+            // The random part of a backoff keeps many clients apart; a single process does not need it.
             self.restart_at = Some(Instant::now() + self.restart.failed(u32::MAX));
         }
     }
 
-    /// Whether the one that we started has ended.
+    /// Whether the process that we started has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
-    /// Starts the program with the files that are in place.
+    /// Starts the program with the installed files.
     pub(crate) fn start(&mut self, args: &[&str], stderr: Stdio) -> Result<(), Error> {
         let started = process::start(&self.setup.program, args, &self.folder.config(), stderr);
         let started = started.map_err(|cause| trouble(format!("starting {}", P::NAME), cause))?;
@@ -139,7 +139,7 @@ impl<P: Program> Common<P> {
         Ok(())
     }
 
-    /// Renders what is desired, without what is left out. Returns what was wanted before.
+    /// Renders the desired state without what is excluded. Returns the wanted configuration from before.
     pub(crate) fn render(&mut self, program: &P) -> Result<P::Wanted, Error> {
         let Rendered { wanted, refused } = trial(program, &self.desired, &self.excluded)?;
         self.refused = refused;
@@ -147,7 +147,7 @@ impl<P: Program> Common<P> {
         Ok(std::mem::replace(&mut self.wanted, wanted))
     }
 
-    /// The same of what a search has shown to be accepted, with the members of now.
+    /// Renders what a search has proved to be accepted, with the current members.
     pub(super) fn render_accepted(
         &mut self,
         program: &P,
@@ -156,7 +156,7 @@ impl<P: Program> Common<P> {
         let members =
             desired.pools.keys().filter_map(|pool| self.desired.members.get_key_value(pool));
         desired.members = members.map(|(pool, members)| (pool.clone(), members.clone())).collect();
-        // Which of those can be bound that are not desired any more is known from before.
+        // For listeners that are no longer desired, the earlier result of binding stands.
         excluded.listeners.retain(|key, _| !self.desired.listeners.contains_key(key));
         excluded.listeners.extend(self.excluded.listeners.clone());
         self.wanted = trial(program, desired, excluded)?.wanted;
@@ -164,25 +164,26 @@ impl<P: Program> Common<P> {
         Ok(())
     }
 
-    /// What was taken in last needs a reload: the namespaces that it is of wait for one, with those of which only members
-    /// change or without them.
+    /// The last applied update needs a reload: its namespaces wait for one. `with_members` says whether namespaces with
+    /// changes of members only wait, too.
     pub(crate) fn ask_for_reload(&mut self, with_members: bool) {
         let changed = std::mem::take(&mut self.changed);
         let namespaces = if with_members { changed.all() } else { changed.structure };
         self.ask_for_reload_of(namespaces);
     }
 
-    /// These namespaces wait for a reload.
+    /// Makes these namespaces wait for a reload.
     pub(crate) fn ask_for_reload_of(&mut self, namespaces: BTreeSet<Arc<str>>) {
         self.pace.ask(namespaces, causes::is_shared(&self.desired));
     }
 
-    /// Files are about to be checked and loaded.
+    /// Notes that a check and load of files begins.
     pub(super) fn begins_to_load(&mut self) {
         self.pace.begins(Instant::now(), causes::sizes(&self.desired));
     }
 
-    /// Those that the program refused get another try when they ask for something else. Returns whether there are any.
+    /// Gives excluded consumers and certificates another try if they have changed or are gone. Returns whether there
+    /// are any.
     pub(super) fn forget_exclusions(&mut self) -> bool {
         let desired = &self.desired;
         let before = self.excluded.consumers.len() + self.excluded.certificates.len();
@@ -194,9 +195,9 @@ impl<P: Program> Common<P> {
         before > self.excluded.consumers.len() + self.excluded.certificates.len()
     }
 
-    /// Finds out which listeners can be bound that the program does not hold yet. Binding without listening takes
-    /// no connection from anybody. An address that is gone would have everything refused, though the program holds
-    /// it: it is tried with another port.
+    /// Finds out which listeners the program does not hold yet can be bound. A bind without listen takes no connection
+    /// from another process. If a held address is gone from the machine, HAProxy or nginx would refuse everything: so
+    /// the address of a held listener is tried with another port.
     pub(super) fn try_binding(&mut self) {
         let tried = self.desired.listeners.keys().filter_map(|key| {
             let bound = match self.held.contains(key) {
@@ -208,12 +209,12 @@ impl<P: Program> Common<P> {
         self.excluded.listeners = tried.collect();
     }
 
-    /// The program has loaded what is wanted now.
+    /// Notes that the program has loaded the wanted configuration.
     pub(crate) fn has_loaded(&mut self) {
         self.held.clone_from(&self.listens);
     }
 
-    /// Puts files in place, which the program has been told of by other ways.
+    /// Installs files with what the program got by commands.
     pub(crate) fn save(&mut self) -> Result<(), Error> {
         let set = self.write(&self.wanted.clone())?;
         self.install(&set)
@@ -229,8 +230,7 @@ impl<P: Program> Common<P> {
         installed.map_err(|cause| trouble(format!("putting {}'s files in place", P::NAME), cause))
     }
 
-    /// What the check of these files has said against them. If it has said nothing, and the files are to be kept, they
-    /// are in place now.
+    /// The complaint of the check about these files. If there is none and `keep` is set, installs them.
     pub(super) fn judge(
         &self,
         set: &Path,
@@ -245,12 +245,12 @@ impl<P: Program> Common<P> {
         Ok(said.map(|said| P::complaint(&said).chars().take(300).collect()))
     }
 
-    /// The program accepts what was desired then, but what is left out.
+    /// Notes that the program accepts this desired state, except for what is excluded.
     pub(super) fn accepts(&mut self, desired: Desired) {
         self.accepted = desired;
     }
 
-    /// The program refuses what was desired then; what it refuses is looked for.
+    /// Notes that the program refuses this desired state, and begins a search or updates the running one.
     pub(super) fn search_for(&mut self, desired: Desired, why: String) {
         match &mut self.search {
             Some(search) => search.refused(&desired),
@@ -262,12 +262,12 @@ impl<P: Program> Common<P> {
         }
     }
 
-    /// Whether what is desired is refused, and it is not known yet why.
+    /// Whether the desired state is refused and the search for the reason still runs.
     pub(super) fn is_searched(&self) -> bool {
         self.search.as_ref().is_some_and(|search| search.covers(&self.desired))
     }
 
-    /// The search is over: what it has found is left out from now on.
+    /// Excludes what the finished search has found.
     pub(super) fn leave_out(&mut self, search: &Search) {
         for (suspect, why) in search.found() {
             tracing::warn!(?suspect, why, "left out");
@@ -280,7 +280,7 @@ impl<P: Program> Common<P> {
     }
 }
 
-/// What a program listens at when it has this.
+/// The listeners that can be bound.
 fn listens(desired: &Desired, excluded: &Excluded) -> BTreeSet<ListenerKey> {
     let can_be_bound = |key: &&ListenerKey| !excluded.listeners.contains_key(*key);
     desired.listeners.keys().filter(can_be_bound).copied().collect()

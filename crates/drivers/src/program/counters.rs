@@ -1,28 +1,29 @@
-//! What is counted of a program.
+//! The metrics of a program. The task and the [`Program`](super::work::Program) count; the runtime
+//! registers them.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// What is counted of every program.
+/// The metrics that every program has.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Reloads that worked.
+    /// Successful reloads.
     pub(crate) reloads: Counter,
-    /// Reloads that did not.
+    /// Failed reloads.
     pub(crate) failed_reloads: Counter,
-    /// What was found otherwise than it should be, and repaired.
+    /// Differences from what the program was given, found and repaired.
     pub(crate) drift: Counter,
-    /// Times that it was started again, or found to be another process than before.
+    /// Times that the program was restarted, or found to be another process than before.
     pub(crate) restarts: Counter,
-    /// Old generations: processes from before a reload that have connections yet.
+    /// Old generations: processes from before a reload that still have connections.
     pub(crate) old_generations: Gauge,
-    /// Those that were ended because there were too many.
+    /// Old generations that were ended because there were too many.
     pub(crate) ended_generations: Counter,
 }
 
 impl Counters {
-    /// Shows them; the program is `name`, and `prefix` in the names of metrics.
+    /// Registers the metrics: `name` is the program's name in help texts, `prefix` in metric names.
     pub(crate) fn register(&self, registry: &mut Registry, name: &str, prefix: &str) {
         let all = [
             ("reloads", format!("Reloads of {name}"), &self.reloads),

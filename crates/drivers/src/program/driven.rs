@@ -1,5 +1,5 @@
-//! What the agent holds: a handle to the task that keeps a program in step. Updates go in, reports come out;
-//! what the program is told, reloads and restarts are the task's.
+//! The agent's handle to the task that keeps a program in step. Updates go in, reports come out; commands, reloads and
+//! restarts are the task's work.
 
 use super::common::Common;
 use super::hopeless;
@@ -9,16 +9,16 @@ use bowline_core::update::{Report, Update};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// What the task is asked.
+/// A request to the task.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// Bring this into force.
+    /// Apply this update.
     Apply(Box<Update>, oneshot::Sender<Result<Report, Error>>),
-    /// Let go of the program within this time.
+    /// Stop driving the program within this time.
     Drain(Duration, oneshot::Sender<()>),
 }
 
-/// A program that is driven.
+/// A driven program, as a [`Driver`].
 #[derive(Debug)]
 pub struct Driven {
     name: &'static str,
@@ -28,7 +28,7 @@ pub struct Driven {
 }
 
 impl Driven {
-    /// Begins to drive a program.
+    /// Spawns the task that drives a program.
     pub(crate) fn begin<P: Program>(common: Common<P>, program: P) -> Self {
         let (requests, waiting) = mpsc::channel(1);
         let (reports, report) = watch::channel(Report::default());
@@ -48,7 +48,7 @@ impl Driver for Driven {
         let request = Request::Apply(Box::new(update.clone()), answer);
         self.requests.send(request).await.map_err(|_| self.gone())?;
         answered.await.map_err(|_| self.gone())??;
-        // It may be newer than the answer, and is told with it.
+        // This report may be newer than the answer, and counts as delivered.
         Ok(self.report.borrow_and_update().clone())
     }
 

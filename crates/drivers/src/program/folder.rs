@@ -1,5 +1,6 @@
-//! The files of a program. Each set of them has a folder of its own, written and synced in full; `current` is a
-//! link that leads to one of them and is replaced at once. Whoever reads meets one set, never parts of two.
+//! The files of a program. Each set of files has a folder of its own, written and synced in full; the link `current`
+//! leads to one set and is replaced atomically. So a reader sees one set, never parts of two.
+//! [`Common`](super::common::Common) calls it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,7 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// The folder that they are in.
+/// The folder with the sets of files.
 #[derive(Debug)]
 pub(crate) struct Folder {
     root: PathBuf,
@@ -19,7 +20,7 @@ pub(crate) struct Folder {
 const PREFIX: &str = "set-";
 
 impl Folder {
-    /// Opens the folder, and makes it if there is none. Sets that nothing leads to are removed.
+    /// Opens the folder, and creates it if it is missing. Removes sets other than the current one.
     pub(crate) fn open(root: &Path, main: &'static str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
         let current = fs::read_link(root.join("current")).ok();
@@ -37,18 +38,18 @@ impl Folder {
         Ok(Self { root: root.to_owned(), main, next })
     }
 
-    /// The main file of what is in force.
+    /// The main file of the current set.
     pub(crate) fn config(&self) -> PathBuf {
         self.root.join("current").join(self.main)
     }
 
-    /// Writes a set of files that nothing leads to yet, and returns its folder.
+    /// Writes a new set of files, not current yet, and returns its folder.
     pub(crate) fn write(&mut self, files: &BTreeMap<String, Vec<u8>>) -> io::Result<PathBuf> {
         let set = self.root.join(format!("{PREFIX}{}", self.next));
         self.next += 1;
         let written = self.write_to(&set, files);
         if written.is_err() {
-            // The disk may be full: what was written is in the way.
+            // The disk may be full: a partial set would stay in the way.
             let _ = fs::remove_dir_all(&set);
         }
         written.map(|()| set)
@@ -63,7 +64,7 @@ impl Folder {
                 fs::DirBuilder::new().mode(0o700).create(folder)?;
                 folders.push(folder.to_owned());
             }
-            // Certificates never change under their name.
+            // A certificate file never changes under its name, so a hard link is enough.
             let old = self.root.join("current").join(name);
             if name.ends_with(".pem") && fs::hard_link(&old, &path).is_ok() {
                 continue;
@@ -75,7 +76,7 @@ impl Folder {
         folders.iter().try_for_each(|folder| File::open(folder)?.sync_all())
     }
 
-    /// From now on `current` leads to this set; if it cannot, the set goes.
+    /// Makes this set the current one. If that fails, removes the set.
     pub(crate) fn install(&self, set: &Path) -> io::Result<()> {
         let before = fs::read_link(self.root.join("current")).ok();
         if let Err(error) = self.lead_to(set) {
@@ -86,7 +87,7 @@ impl Folder {
             return Err(error);
         }
         if let Some(before) = before.filter(|before| Some(before.as_os_str()) != set.file_name()) {
-            // A worker that is being loaded may still read it; what is left goes when this opens again.
+            // A process that is being loaded may still read it. What cannot be removed now goes at the next start.
             let _ = fs::remove_dir_all(self.root.join(before));
         }
         Ok(())
@@ -102,7 +103,7 @@ impl Folder {
         File::open(&self.root)?.sync_all()
     }
 
-    /// A set that was only tried.
+    /// Removes a set that was only checked.
     pub(crate) fn discard(&self, set: &Path) {
         let _ = fs::remove_dir_all(set);
     }
@@ -126,7 +127,7 @@ mod tests {
         folder.install(&first).expect("installed");
         assert_eq!(fs::read_to_string(folder.config()).expect("read"), "one");
 
-        // Killed between writing and installing: the old set is in force, and the other one goes.
+        // Killed between write and install: the old set stays current, and the new one is removed.
         let second = folder.write(&files("two")).expect("written");
         let mut folder = Folder::open(root.path(), "haproxy.cfg").expect("open");
         assert_eq!(fs::read_to_string(folder.config()).expect("read"), "one");

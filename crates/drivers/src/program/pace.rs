@@ -1,49 +1,52 @@
-//! When a program may be loaded anew, and which old generations of its processes have to end. A reload leaves a generation
-//! behind as long as one of its connections lasts, so reloads that come faster than connections end would use up
-//! the machine. Pure: the task that drives the program tells it of loads, of processes and of the time.
+//! Decides when a program may reload, and which old generations of its processes must end. A reload leaves a generation
+//! behind as long as one of its connections lasts, so reloads that come faster than connections end would exhaust the
+//! machine. Pure: the task that drives the program reports loads, processes and the time.
 //!
-//! Each namespace waits for its own. A quarter of the generations that there may be is free, so that an ordinary rollout waits for
-//! nothing; with `k` more that its changes left behind, its next change comes `min · 2^k` after the last one, up to a
-//! bound of the program's. The change of another namespace waits for `min` alone, and takes along what waits.
+//! Each namespace waits because of its own changes. It may leave a quarter of the allowed generations behind before it
+//! waits, so an ordinary rollout does not wait. With `k` generations beyond that, its next change loads `min · 2^k`
+//! after the last one, up to a bound set by the driver. A change of another namespace waits only for `min`, and its
+//! reload brings all waiting changes.
 //!
-//! While files are loaded, hosts and certificates of all wait. So on a load balancer that namespaces share, the loads for one
-//! namespace take a quarter of the time at most, as far as it is this namespace's own pools and members that make them long.
+//! While files load, changes of hosts and certificates of all namespaces wait. So on a load balancer that namespaces
+//! share, the loads for one namespace take at most a quarter of the time, counting the part of a load that is due to
+//! the namespace's own pools and members. It waits no longer than [`SHORT`] because of this, so loads of more than ten
+//! seconds may take a larger part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How many old generations of processes there may be, where nothing else is said.
+/// The default limit of old generations.
 pub const MAX_OLD_GENERATIONS: usize = 16;
 
-/// How long changes wait at most that must not be late: those of members, and those of a namespace that has the load balancer
-/// to itself, which can cut no connections but its own.
+/// The longest wait for changes that must not be late: changes of members, and changes of a namespace that has the load
+/// balancer to itself and so can cut only its own connections. It also bounds how long a namespace waits because its
+/// last load took long.
 pub(crate) const SHORT: Duration = Duration::from_secs(30);
 
-/// A namespace waits this multiple of its share of the last load.
+/// After a load, a namespace waits for this multiple of its share of the load's duration.
 const YIELD: u32 = 3;
 
-/// What bounds reloads and old generations.
+/// The limits for reloads and old generations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The least time between two reloads.
     pub(crate) min: Duration,
-    /// How long the changes of a namespace wait at most for what its earlier ones left behind.
+    /// The longest that a namespace's changes wait because of generations that its earlier changes left behind.
     pub(crate) longest: Duration,
-    /// How many old generations there may be.
+    /// How many old generations may exist.
     pub(crate) most_old: usize,
 }
 
 impl Limits {
-    /// How long a change waits after the last load with a change of its namespace, which has left this many old
-    /// generations behind.
+    /// How long a change waits after the last load for its namespace, whose loads have left `old` generations behind.
     fn interval(&self, old: usize, shared: bool) -> Duration {
         let longest = if shared { self.longest } else { self.longest.min(SHORT) };
         let beyond = old.saturating_sub(self.most_old / 4);
         let doubled = u32::try_from(beyond).ok().and_then(|it| 2_u32.checked_pow(it));
         let doubled = doubled.and_then(|times| self.min.checked_mul(times));
-        // Without a least time between reloads an administrator wants no spacing at all.
+        // Without a minimum interval, the administrator wants no spacing at all.
         if self.min.is_zero() {
             self.min
         } else {
@@ -52,24 +55,25 @@ impl Limits {
     }
 }
 
-/// How much of the files is of each namespace.
+/// The number of pools and members of each namespace.
 pub(super) type Sizes = BTreeMap<Arc<str>, u32>;
 
-/// Processes from before a load that have connections yet.
+/// The processes from before a load that still have connections.
 #[derive(Clone, Debug)]
 struct Generation {
     pids: Vec<u32>,
-    /// The namespaces with changes in the load that ended its service; none where that was before this agent.
+    /// The namespaces with changes in the load that ended the generation's service. Empty if that load was before this
+    /// agent started.
     by: BTreeSet<Arc<str>>,
-    /// When that was.
+    /// When that load was.
     at: Instant,
-    /// How long it took new connections; none where that is not known.
+    /// How long the generation accepted new connections. None: unknown.
     served: Option<Duration>,
-    /// Whether it is being ended.
+    /// Whether it was told to end.
     ends: bool,
 }
 
-/// A generation that takes no new connections since a load.
+/// A generation that a load has just ended: it accepts no new connections.
 #[derive(Clone, Debug)]
 pub(super) struct Ended {
     by: BTreeSet<Arc<str>>,
@@ -77,31 +81,31 @@ pub(super) struct Ended {
     at: Instant,
 }
 
-/// Processes that have to end.
+/// Processes that must end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Surplus {
     pub(super) pids: Vec<u32>,
-    /// Whether that was not said before: it may take a while.
+    /// Whether these processes are returned for the first time. A process may take a while to end.
     pub(super) new: bool,
 }
 
-/// What is known of loads.
+/// The history of loads, as far as it matters for the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct ReloadPace {
     limits: Limits,
     /// Old generations, oldest first.
     old: Vec<Generation>,
-    /// The namespaces whose changes wait for a reload.
+    /// The namespaces with changes that wait for a reload.
     asking: BTreeSet<Arc<str>>,
-    /// Whether a reload is needed for another reason than a change: it waits for no namespace.
+    /// Whether a reload is needed for a reason other than a change. It waits for no namespace.
     needed: bool,
     /// Whether more than one namespace uses the load balancer.
     shared: bool,
-    /// Since when the present generation takes connections.
+    /// Since when the current generation accepts connections.
     since: Option<Instant>,
-    /// When the load began that is under way, and how large namespaces are in it.
+    /// When the load in progress began, and the sizes of the namespaces in it.
     begun: Option<(Instant, Sizes)>,
-    /// Until when namespaces leave the time to others because of their last loads.
+    /// Until when a namespace waits because its last load took long.
     yields: BTreeMap<Arc<str>, Instant>,
 }
 
@@ -119,18 +123,18 @@ impl ReloadPace {
         }
     }
 
-    /// Changes of these namespaces may need a reload.
+    /// Notes that changes of these namespaces may need a reload.
     pub(super) fn ask(&mut self, namespaces: BTreeSet<Arc<str>>, shared: bool) {
         self.asking.extend(namespaces);
         self.shared = shared;
     }
 
-    /// A reload is needed though nothing has changed.
+    /// Notes that a reload is needed though nothing has changed.
     pub(crate) fn need(&mut self) {
         self.needed = true;
     }
 
-    /// Nothing waits for a reload.
+    /// Notes that nothing waits for a reload.
     pub(super) fn rest(&mut self) {
         self.asking.clear();
         self.needed = false;
@@ -141,7 +145,7 @@ impl ReloadPace {
         self.limits.min
     }
 
-    /// The earliest time at which one waiting namespace may reload; None: now.
+    /// The earliest time at which one of the waiting namespaces may reload. None: now.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.needed {
             return None;
@@ -153,21 +157,21 @@ impl ReloadPace {
             let yields = self.yields.get(namespace).filter(|_| self.shared).copied();
             spaced.max(yields)
         };
-        // A namespace without old generations and loads may reload at once.
+        // A namespace without old generations and recent loads may reload at once, and `None` is the minimum.
         self.asking.iter().map(due).min().flatten()
     }
 
-    /// The namespaces whose changes wait.
+    /// The namespaces with changes that wait.
     pub(super) fn asking(&self) -> &BTreeSet<Arc<str>> {
         &self.asking
     }
 
-    /// Files are about to be checked and loaded.
+    /// Notes that a check and load of files begins.
     pub(super) fn begins(&mut self, now: Instant, sizes: Sizes) {
         self.begun = Some((now, sizes));
     }
 
-    /// The program was loaded anew. What it has left behind is said with [`Self::left_behind`].
+    /// Notes that the program has loaded files. [`Self::left_behind`] then takes the processes that are left.
     pub(super) fn loaded(&mut self, now: Instant) -> Ended {
         let by = std::mem::take(&mut self.asking);
         self.yields.retain(|_, until| *until > now);
@@ -185,12 +189,12 @@ impl ReloadPace {
         Ended { by, served, at: now }
     }
 
-    /// After a load the program has these old processes, a list for each generation.
+    /// Takes the old processes after a load, one list for each generation.
     pub(super) fn left_behind(&mut self, Ended { by, served, at }: Ended, old: Vec<Vec<u32>>) {
         self.take(old, &by, served, at);
     }
 
-    /// The program has these old processes, a list for each generation.
+    /// Takes the present old processes, one list for each generation.
     pub(super) fn seen(&mut self, old: Vec<Vec<u32>>, now: Instant) {
         self.take(old, &BTreeSet::new(), None, now);
     }
@@ -221,9 +225,10 @@ impl ReloadPace {
         self.old.len()
     }
 
-    /// The processes that have to end because there are too many old generations: of the namespace that left most
-    /// behind, the generation that served for the shortest time. So quick changes of one namespace cut few connections of
-    /// others, and never those from before the changes began. Of generations from before this agent the oldest ends first.
+    /// The processes that must end because there are too many old generations. It chooses the namespace that left most
+    /// generations behind, and of these the generation that served for the shortest time. So quick changes of one
+    /// namespace cut few connections of others, and none from before the changes began. Of generations from before this
+    /// agent started, the oldest ends first.
     pub(super) fn surplus(&mut self) -> Vec<Surplus> {
         let (ending, mut stay): (Vec<_>, Vec<_>) = self.old.iter_mut().partition(|it| it.ends);
         let again = ending.into_iter().map(|it| Surplus { pids: it.pids.clone(), new: false });
@@ -233,7 +238,7 @@ impl ReloadPace {
             for namespace in stay.iter().flat_map(|it| &it.by) {
                 *counts.entry(namespace.clone()).or_default() += 1;
             }
-            // Those that no namespace is known to have left behind are as those of one more namespace.
+            // Generations without a known namespace count as those of one more namespace.
             let unknown = stay.iter().filter(|it| it.by.is_empty()).count();
             let most = counts.values().copied().max().unwrap_or(0).max(unknown);
             let is_of_most = |it: &Generation| {
@@ -258,7 +263,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
     const MIN: Duration = Duration::from_secs(2);
-    /// HAProxy's, and nginx's.
+    /// The limits for HAProxy. nginx has `MEMBERS_WAIT`.
     const USUAL: Limits =
         Limits { min: MIN, longest: Duration::from_secs(225), most_old: MAX_OLD_GENERATIONS };
     const MEMBERS_WAIT: Limits = Limits { longest: SHORT, ..USUAL };
@@ -267,7 +272,7 @@ mod tests {
         names.iter().map(|it| Arc::from(*it)).collect()
     }
 
-    /// A load that leaves these processes behind.
+    /// Records a load that leaves these processes behind.
     fn loaded(pace: &mut ReloadPace, old: Vec<Vec<u32>>, now: Instant) {
         let ended = pace.loaded(now);
         pace.left_behind(ended, old);
@@ -276,7 +281,7 @@ mod tests {
     /// A program whose old generations all live for an hour.
     struct Play {
         pace: ReloadPace,
-        /// How old those were that had to end, and how long they had served.
+        /// Of each generation that had to end: how long ago its service ended, and how long it had served.
         ended: Vec<(Duration, Duration)>,
         now: Instant,
         loaded: Instant,
@@ -308,7 +313,7 @@ mod tests {
             self.pace.due().map_or(soonest, |due| due.max(soonest))
         }
 
-        /// Loads if something waits and may be loaded now.
+        /// Loads if a change waits and may be loaded now.
         fn tick(&mut self) -> bool {
             if self.pace.asking().is_empty() || self.due() > self.now {
                 return false;
@@ -345,7 +350,8 @@ mod tests {
 
     #[test]
     fn changes_without_end_cut_few_connections_late_and_none_from_before_them() {
-        // What serves for long before the changes begin is never ended; of the rest, what served shortest, late.
+        // A generation that served for long before the changes begin is never ended. Of the others, the one that served
+        // shortest ends, and late.
         for (limits, youngest) in [(USUAL, 1200), (MEMBERS_WAIT, 240)] {
             let mut play = Play::new(limits);
             play.pass(Duration::from_secs(600));
@@ -425,7 +431,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut pace = ReloadPace::new(Limits { most_old: 3, ..USUAL });
         pace.loaded(at(0));
-        // The first generation served for long before evil's first change.
+        // The first generation served for long before the first change of `evil`.
         let loads = [(1000, "evil"), (1010, "evil"), (1013, "shop"), (1020, "evil")];
         let mut groups = Vec::new();
         for (pid, (seconds, namespace)) in (1..).zip(loads) {
@@ -434,7 +440,7 @@ mod tests {
             groups.push(vec![pid]);
             loaded(&mut pace, groups.clone(), at(seconds));
         }
-        // Shop's served for 3 s; of evil's the last served for 7.
+        // The generation that `shop` ended served for 3 s; of those that `evil` ended, the last served for 7 s.
         let ended = |new| Surplus { pids: vec![4], new };
         assert_eq!(pace.surplus(), [ended(true)]);
         assert_eq!(pace.surplus(), [ended(false)], "it takes its time");
@@ -457,8 +463,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever namespaces ask for, and whenever: there are never more old generations than are allowed, and a
-        /// namespace without old generations waits for the least time alone.
+        /// Whatever namespaces ask for, and whenever: there are never more old generations than the limit, and a
+        /// namespace without old generations waits only for the minimum interval.
         #[test]
         fn old_generations_are_bounded_in_every_history(
             steps in prop::collection::vec((0..4_usize, 0..40_u64, any::<bool>()), 1..200),

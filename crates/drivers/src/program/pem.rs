@@ -1,7 +1,7 @@
-//! Certificates as a program is given them: the blocks of a PEM file and nothing else. What stands around
-//! or within them in the Secret could otherwise end a command early or be taken for something else.
+//! Certificates in the form that programs get: only the blocks of a PEM file. Other text in a user's Secret, around or
+//! inside the blocks, could end a command early or be read as something else. Renderers call it; pure.
 
-/// Chain and key in one file, or why not.
+/// Certificate chain and key as one PEM text, or why that is not possible.
 pub fn bundle(chain: &str, key: &str) -> Result<String, &'static str> {
     let chain = blocks(chain).ok_or("the chain cannot be read")?;
     let key = blocks(key).ok_or("the key cannot be read")?;
@@ -38,7 +38,7 @@ impl Block<'_> {
     }
 }
 
-/// The blocks; nothing if one of them is none.
+/// The PEM blocks of a text; none if one of them is malformed.
 fn blocks(text: &str) -> Option<Vec<Block<'_>>> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().map(str::trim);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        /// What stands around the blocks is left behind; what stands within them spoils them.
+        /// Text around the blocks is dropped; foreign text inside a block makes the PEM invalid.
         #[test]
         fn nothing_but_blocks_reaches_haproxy(text in "[ -~\r\n\0\t]{0,40}", within in any::<bool>()) {
             let chain = match within {

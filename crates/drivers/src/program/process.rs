@@ -1,4 +1,5 @@
-//! Processes of any program: asking one something, letting it check a file, starting it, and telling it to end.
+//! Processes of any program: runs one to ask or to check a file, starts one, and sends signals. It decides nothing;
+//! drivers call it.
 
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -9,24 +10,24 @@ use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::{Child, Command};
 
-/// How long a check may take.
+/// The timeout of a check.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How many files a process may open that asks for it.
+/// How many files a process may open after it raises its soft limit.
 pub(crate) fn files() -> u64 {
-    /// Where there is no limit, enough.
+    /// The answer for a system without a limit.
     const MOST: u64 = 1 << 20;
     getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(_, hard)| hard.min(MOST))
 }
 
-/// All that a program prints when it is asked this.
+/// Everything that a program prints with this argument.
 pub(crate) async fn ask(program: &Path, question: &str) -> io::Result<String> {
     let output = Command::new(program).arg(question).stdin(Stdio::null()).output().await?;
     let printed = [output.stdout, output.stderr].concat();
     Ok(String::from_utf8_lossy(&printed).into_owned())
 }
 
-/// What a program says against a file; nothing if it would load it.
+/// The complaint of a program about a file; none if it would load it.
 pub(crate) async fn check(
     program: &Path,
     args: &[&str],
@@ -39,14 +40,14 @@ pub(crate) async fn check(
         Err(_) => return Err(io::Error::new(io::ErrorKind::TimedOut, "the check takes too long")),
     };
     if output.status.code().is_none() {
-        // Memory may have been short: that says nothing of the file.
+        // It may have been killed for lack of memory, which says nothing about the file.
         return Err(io::Error::other(format!("the check was ended: {}", output.status)));
     }
     let said = String::from_utf8_lossy(&output.stderr);
     Ok((!output.status.success()).then(|| said.into_owned()))
 }
 
-/// Starts a program that outlives us if we are killed, so that traffic goes on; who comes after us finds it.
+/// Starts a program that outlives a killed agent, so that traffic goes on. The next agent finds and adopts it.
 pub(crate) fn start(
     program: &Path,
     args: &[&str],
@@ -58,18 +59,18 @@ pub(crate) fn start(
     command.stdin(Stdio::null()).stderr(stderr).process_group(0).kill_on_drop(false).spawn()
 }
 
-/// Whether it has not ended.
+/// Whether the process runs.
 pub(crate) fn is_alive(pid: u32) -> bool {
     std::fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
-/// Sends a signal, if there is somebody to send it to.
+/// Sends a signal. False: no such process, or it must not get signals from us.
 pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
     i32::try_from(pid).is_ok_and(|pid| pid > 1 && kill(Pid::from_raw(pid), signal).is_ok())
 }
 
-/// Tells a process to end that is a child of this one, if it can be seen from here: pids are given out again, and
-/// another container has others.
+/// Terminates a process if it is a child of `parent` as seen from here. The check is needed because pids are reused,
+/// and a process in another container has a pid of that container.
 pub(crate) fn end_child(pid: u32, parent: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let mut found = status.lines().filter_map(|line| line.strip_prefix("PPid:"));

@@ -1,6 +1,6 @@
-//! The search for what a program refuses, a check at a time, so that nothing newer waits for all of it. It is about
-//! what was desired when it began, or changes without end would keep it from ending. Pure: whoever has it renders
-//! and checks.
+//! The search for the objects that a program refuses, one check at a time, so that newer changes need not wait for the
+//! whole search. It searches the desired state from when it began; with later changes it might never end. Pure: the
+//! task renders and checks.
 
 use super::suspects::{self, Excluded, Suspect};
 use crate::desired::Desired;
@@ -9,44 +9,44 @@ use crate::sift::Sift;
 /// A search.
 #[derive(Debug)]
 pub(super) struct Search {
-    /// What was desired when it began.
+    /// The desired state when the search began.
     pub(super) desired: Desired,
-    /// The newest that was refused since.
+    /// The newest desired state that the program has refused since.
     newest: Desired,
-    /// What was left out when it began.
+    /// What was excluded when the search began.
     excluded: Excluded,
     all: Vec<Suspect>,
-    /// Those of them that are as they were when everything was accepted, and the others.
+    /// The suspects that are as they were in the last accepted state, and the others.
     unchanged: Vec<Suspect>,
     changed: Vec<Suspect>,
     stage: Stage,
-    /// What the program said last.
+    /// The program's last complaint.
     why: String,
     found: Vec<(Suspect, String)>,
 }
 
-/// What a search has shown that the program accepts.
+/// What a search has proved to be accepted.
 #[derive(Debug)]
 pub(super) struct Accepted {
-    /// What was desired when the search began.
+    /// The desired state when the search began.
     pub(super) desired: Desired,
-    /// What was left out then, and what the search has found.
+    /// What was excluded then, and what the search has found.
     pub(super) excluded: Excluded,
 }
 
-/// What is tried next.
+/// What to try next.
 #[derive(Debug)]
 enum Stage {
-    /// Whether those who have not changed are accepted: mostly one that has is to blame.
+    /// All unchanged suspects: usually a changed one is at fault.
     Unchanged,
-    /// Whether what is left without any of them is.
+    /// No suspect at all: the rest must be accepted.
     Nobody,
-    /// Halves.
+    /// The suspects in halves, beside the good ones.
     Halves(Sift<Suspect>),
 }
 
 impl Search {
-    /// Of what is refused, and why, beside what was accepted last.
+    /// Searches `desired`, which is refused for the reason `why`. `accepted` is the last state that was accepted.
     pub(super) fn new(
         desired: Desired,
         excluded: Excluded,
@@ -63,7 +63,8 @@ impl Search {
         Self { desired, newest, excluded, all, unchanged, changed, stage, why, found: Vec::new() }
     }
 
-    /// Whether nothing is desired now that may not be refused: members alone make no difference.
+    /// Whether the refusal still applies to the state `now`. It does if only members differ from the newest refused
+    /// state.
     pub(super) fn covers(&self, now: &Desired) -> bool {
         let Desired { certificates, cookie_secret, pools, sites, listeners, .. } = &self.newest;
         *certificates == now.certificates
@@ -73,12 +74,12 @@ impl Search {
             && *listeners == now.listeners
     }
 
-    /// What is desired now is refused, too.
+    /// Notes that the state `now` is refused, too.
     pub(super) fn refused(&mut self, now: &Desired) {
         self.newest = now.clone();
     }
 
-    /// What is to be left out of the next try. None: the search is over.
+    /// What to exclude from the next try. None: the search is over.
     pub(super) fn next(&self) -> Option<Excluded> {
         let part = match &self.stage {
             Stage::Unchanged => self.unchanged.clone(),
@@ -88,7 +89,7 @@ impl Search {
         Some(suspects::only(&self.excluded, &self.all, &part))
     }
 
-    /// What the program said of it. An error: it refuses what is left without any suspect, too.
+    /// Takes the complaint about the last try, if any. An error: the program refuses the rest even without any suspect.
     pub(super) fn answer(&mut self, said: Option<String>) -> Result<(), String> {
         match (&mut self.stage, said) {
             (Stage::Unchanged, None) => {
@@ -106,16 +107,16 @@ impl Search {
         Ok(())
     }
 
-    /// Some of these are refused beside those.
+    /// Searches `others`, of which some are refused beside `good`.
     fn look_among(&mut self, good: Vec<Suspect>, others: Vec<Suspect>) {
         if let [alone] = others.as_slice() {
-            // It is tried already.
+            // It was tried already.
             self.found.push((alone.clone(), self.why.clone()));
         }
         self.stage = Stage::Halves(Sift::beside(good, others));
     }
 
-    /// What the program accepts, now that the search is over.
+    /// The result of the finished search: what the program accepts.
     pub(super) fn accepted(self) -> Accepted {
         let Self { desired, mut excluded, found, .. } = self;
         for (suspect, why) in found {
@@ -124,7 +125,7 @@ impl Search {
         Accepted { desired, excluded }
     }
 
-    /// Those that are refused, each with the reason.
+    /// The refused suspects found so far, each with the reason.
     pub(super) fn found(&self) -> &[(Suspect, String)] {
         &self.found
     }
@@ -145,7 +146,8 @@ mod tests {
         desired
     }
 
-    /// Searches for what is refused wherever one of these is in it; how many checks that takes.
+    /// Runs a search in which the program refuses every state that contains one of `bad`. Returns what is found and the
+    /// number of checks.
     fn search(
         accepted: &Desired,
         desired: Desired,

@@ -1,5 +1,5 @@
-//! What of a plan a program will not do, told on whom it concerns, and what every program leaves out alike:
-//! consumers and certificates that it refused, addresses that cannot be bound. Renderers hold one; pure.
+//! Collects the refusals while a plan is rendered, and filters what every program leaves out alike: excluded consumers
+//! and certificates, and addresses that cannot be bound. Each rendering has one. Pure.
 
 use super::{Excluded, pem};
 use crate::desired::Desired;
@@ -10,19 +10,19 @@ use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a program is to have, and what of the plan is not in it.
+/// The configuration of a program, and what of the plan it does not contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rendered<W> {
-    /// What it is to have.
+    /// The configuration.
     pub wanted: W,
-    /// What it will not do, sorted.
+    /// What the program cannot do, sorted.
     pub refused: Vec<Refusal>,
 }
 
-/// What is left out, and whom it is told.
+/// The filter, with the refusals collected so far.
 #[derive(Debug)]
 pub(crate) struct Sieve<'a> {
-    /// How the program is called.
+    /// The program's name.
     name: &'static str,
     desired: &'a Desired,
     excluded: &'a Excluded,
@@ -30,7 +30,7 @@ pub(crate) struct Sieve<'a> {
 }
 
 impl<'a> Sieve<'a> {
-    /// One that tells of all that was excluded.
+    /// A filter that refuses every excluded consumer.
     pub(crate) fn new(name: &'static str, desired: &'a Desired, excluded: &'a Excluded) -> Self {
         let mut sieve = Self { name, desired, excluded, refused: BTreeSet::new() };
         for (consumer, why) in &excluded.consumers {
@@ -40,7 +40,7 @@ impl<'a> Sieve<'a> {
         sieve
     }
 
-    /// Tells a consumer.
+    /// Adds a refusal.
     pub(crate) fn refuse(
         &mut self,
         consumer: &ConsumerRef,
@@ -52,12 +52,12 @@ impl<'a> Sieve<'a> {
         self.refused.insert(Refusal { consumer: consumer.clone(), problem, extent });
     }
 
-    /// Whether all of a consumer is left out.
+    /// Whether the whole consumer is excluded.
     pub(crate) fn is_excluded(&self, consumer: &ConsumerRef) -> bool {
         self.excluded.consumers.contains_key(consumer)
     }
 
-    /// Listeners that are to be opened: of consumers that are not left out, at addresses that can be bound.
+    /// The listeners to open: their consumers are not excluded, and their addresses can be bound.
     pub(crate) fn listeners(&mut self) -> Vec<(&'a ListenerKey, &'a ResolvedListener)> {
         let mut open = Vec::new();
         for (key, resolved) in &self.desired.listeners {
@@ -74,7 +74,7 @@ impl<'a> Sieve<'a> {
         open
     }
 
-    /// A listener of a kind that the program does not carry there.
+    /// Refuses a listener with a protocol that the program does not support there.
     pub(crate) fn refuse_protocol(&mut self, key: &ListenerKey, resolved: &ResolvedListener) {
         let protocol = format!("{:?}", resolved.protocol()).to_uppercase();
         let message = format!("{}: {} does not carry {protocol} here", key.socket(), self.name);
@@ -82,7 +82,7 @@ impl<'a> Sieve<'a> {
         self.refuse(&resolved.consumer, Reason::NotSupported, message, extent);
     }
 
-    /// Certificates that can be served, with their keys, by hash.
+    /// The certificates that can be served, with their keys, by hash.
     pub(crate) fn certificates(&mut self) -> BTreeMap<Arc<str>, Arc<str>> {
         let mut served = BTreeMap::new();
         for (hash, certificate) in &self.desired.certificates {
@@ -113,13 +113,13 @@ impl<'a> Sieve<'a> {
         }
     }
 
-    /// With what the program is to have then.
+    /// Adds the configuration to the collected refusals.
     pub(crate) fn rendered<W>(self, wanted: W) -> Rendered<W> {
         Rendered { wanted, refused: self.refused.into_iter().collect() }
     }
 }
 
-/// Sixteen digits that stand for these texts.
+/// A hash of these texts with 16 hexadecimal digits.
 pub(crate) fn short_hash(parts: &[&[u8]]) -> String {
     let mut digest = Sha256::new();
     for part in parts {

@@ -1,5 +1,5 @@
-//! What of a plan can be left out because a program refuses it, and what the plan is without it. Who is refused is
-//! found by trying, which is done elsewhere.
+//! The objects of a plan that can be excluded because a program refuses them, and the plan without them. Pure;
+//! [`Search`](super::search) finds the objects to exclude.
 
 use crate::desired::Desired;
 use bowline_core::key::ConsumerRef;
@@ -8,7 +8,7 @@ use bowline_core::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is left out because trying it failed, each with the reason.
+/// What is excluded because a try failed, each with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Excluded {
     /// Listeners whose address cannot be bound.
@@ -19,18 +19,18 @@ pub struct Excluded {
     pub certificates: BTreeMap<Arc<str>, String>,
 }
 
-/// Something that can be left out.
+/// An object that can be excluded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suspect {
     Certificate(Arc<str>),
     Consumer(ConsumerRef),
 }
 
-/// All that can be left out of a plan and is not yet.
+/// All objects of a plan that can be excluded and are not yet.
 pub(crate) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
     let certificates = desired.certificates.keys();
     let certificates = certificates.filter(|hash| !excluded.certificates.contains_key(*hash));
-    // Without the listeners that sites share, nothing of a site would be tried.
+    // Shared listeners are no suspects: without them no site would be tried.
     let own = desired.listeners.values().filter(|it| matches!(it.listener.serves, Serves::Pool(_)));
     let listeners = own.map(|it| &it.consumer);
     let rules =
@@ -41,7 +41,7 @@ pub(crate) fn all(desired: &Desired, excluded: &Excluded) -> Vec<Suspect> {
     certificates.chain(consumers.into_iter().cloned().map(Suspect::Consumer)).collect()
 }
 
-/// Those of a plan that were not in another one, or asked for something else there.
+/// The objects of a plan that are new, or have changed, since another plan.
 pub(crate) fn changed(before: &Desired, now: &Desired) -> BTreeSet<Suspect> {
     let is_new = |hash: &&Arc<str>| !before.certificates.contains_key(*hash);
     let certificates = now.certificates.keys().filter(is_new).cloned().map(Suspect::Certificate);
@@ -65,7 +65,7 @@ pub(crate) fn changed(before: &Desired, now: &Desired) -> BTreeSet<Suspect> {
     certificates.chain(consumers.cloned().map(Suspect::Consumer)).collect()
 }
 
-/// What is left out when of these suspects only some are tried.
+/// What to exclude so that only the suspects in `tried` are tried.
 pub(crate) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> Excluded {
     let tried: BTreeSet<_> = tried.iter().collect();
     let mut excluded = excluded.clone();
@@ -75,7 +75,7 @@ pub(crate) fn only(excluded: &Excluded, all: &[Suspect], tried: &[Suspect]) -> E
     excluded
 }
 
-/// Leaves out one that was found.
+/// Excludes one suspect.
 pub(crate) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String) {
     match suspect {
         Suspect::Certificate(hash) => drop(excluded.certificates.insert(hash.clone(), why)),
@@ -83,7 +83,7 @@ pub(crate) fn leave_out(excluded: &mut Excluded, suspect: &Suspect, why: String)
     }
 }
 
-/// What a consumer asks for, to see whether it asks for something else now.
+/// What a consumer asks for, as a text to find out later whether it has changed.
 pub(crate) fn asks(desired: &Desired, consumer: &ConsumerRef) -> String {
     let listeners = desired.listeners.values().filter(|it| it.consumer == *consumer);
     let mut asked: Vec<_> = listeners.map(|it| format!("{:?}", it.listener)).collect();

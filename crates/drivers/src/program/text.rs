@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 
-/// A piece of text that program `P` reads as one word, whatever was put into it.
+/// A piece of text that program `P` reads as one word, whatever it contains.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Word<P>(Box<str>, PhantomData<P>);
 
@@ -41,18 +41,18 @@ impl<P> fmt::Display for Word<P> {
 /// Why a text cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadText {
-    /// It is longer than the program reads in one piece.
+    /// It is longer than the program can read in one piece.
     #[error("is too long")]
     TooLong,
-    /// It has a character that cannot stand there.
+    /// It has a character that is not allowed there.
     #[error("has a character that cannot be written there")]
     Character,
-    /// It is an expression that the program might take long to match.
+    /// It is a regular expression that may be slow to match.
     #[error(transparent)]
     Slow(#[from] bowline_core::expression::Slow),
 }
 
-/// Whether a text is there, no longer than this, and of bytes that fit.
+/// Whether a text is not empty, no longer than this, and of allowed bytes only.
 pub(crate) fn check(text: &str, longest: usize, fits: impl Fn(u8) -> bool) -> Result<(), BadText> {
     if text.len() > longest {
         return Err(BadText::TooLong);

@@ -1,5 +1,6 @@
-//! The task that keeps a program in step: takes updates, loads it when it must and may, looks after the process,
-//! and asks what it has. Clocks and the order of things are here; what a program is and can is its [`Program`].
+//! The task that keeps a program in step: it applies updates, loads files when it must and may, supervises the process,
+//! and observes it. It owns the timers and the order of work; what is special about a program is in its [`Program`].
+//! [`Driven`](super::Driven) starts it.
 
 mod check;
 mod meanwhile;
@@ -24,83 +25,83 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How often a program is asked whether it is still the same.
+/// How often the task looks whether the program is still the same.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often addresses that could not be bound are tried again.
+/// How often listeners that could not be bound are tried again.
 const BIND: Duration = Duration::from_secs(2);
-/// How long a program may take until it says that it has loaded what it was given.
+/// How long a program may take to load its files.
 pub(crate) const LOADING: Duration = Duration::from_secs(60);
-/// How often it is asked meanwhile.
+/// How often the task polls the program meanwhile.
 pub(crate) const SOON: Duration = Duration::from_millis(10);
 
-/// What a look at a program shows.
+/// What a look at the program shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// The one that is known, with what it was given.
+    /// The known program, with the files it was given.
     Same,
-    /// The one that is known, which is to be brought in step.
+    /// The known program, but it has something else than it was given.
     Astray,
-    /// Another one, or one where there was none.
+    /// Another program, or one where none ran.
     Other,
-    /// One that runs and cannot be asked: it is to be loaded with another socket.
+    /// A program runs, but its socket is gone. It must load files that name another socket.
     Deaf,
-    /// None, as before.
+    /// No program runs, as before.
     Nobody,
 }
 
-/// What differs between programs. Each keeps what it knows of the one that runs.
+/// What differs between programs. An implementation remembers the state of the running program.
 pub(crate) trait Program: Send + Sync + Sized + 'static {
-    /// How it is called.
+    /// The program's name.
     const NAME: &'static str;
     /// Its main file.
     const CONFIG: &'static str;
-    /// How it is asked to check a file.
+    /// The arguments that make it check a file.
     const CHECK: &'static [&'static str];
-    /// The signal by which it finishes what it has, and ends.
+    /// The signal that makes it finish its connections and exit.
     const FINISH: Signal;
-    /// Whether several processes of it bind one address.
+    /// Whether several of its processes bind the same address.
     const REUSES_PORTS: bool;
-    /// Whether it carries UDP.
+    /// Whether it can forward UDP.
     const CARRIES_UDP: bool;
-    /// Whether it can be told of members without a load ([`Self::tell_members`]).
+    /// Whether it takes members without loading files ([`Self::tell_members`]).
     const IS_TOLD_MEMBERS: bool;
-    /// All that it is to have.
+    /// The complete configuration of the program.
     type Wanted: Clone + Debug + Default + Send + Sync;
 
-    /// How many listeners it can open, whatever else it has to open.
+    /// How many listeners it can open, beside all else that it must open.
     fn most_listeners(&self) -> usize;
 
-    /// From what is desired to what it is to have, and what it will not do. Pure.
+    /// Renders the desired state without what is excluded, and lists what the program cannot do. Pure.
     fn render(
         &self,
         desired: &Desired,
         excluded: &Excluded,
     ) -> Result<Rendered<Self::Wanted>, BadText>;
 
-    /// What it is to have, as files.
+    /// The files of a configuration, by name.
     fn files(wanted: &Self::Wanted) -> BTreeMap<String, Vec<u8>>;
 
-    /// What its check complains about, in what it printed.
+    /// The complaint in the output of its check.
     fn complaint(said: &str) -> String;
 
-    /// Whether it runs, and can be told something.
+    /// Whether it runs and takes commands or signals.
     fn runs(&self) -> bool;
 
-    /// Finds one that runs though it is not known yet, and takes it over.
+    /// Finds a running program that is not known yet, and adopts it. False: none runs.
     fn find(
         &mut self,
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Starts it with the files that are in place, unless one runs.
+    /// Starts it with the installed files, unless it runs.
     fn start(
         &mut self,
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Tells the one that runs of changes of members, also while it loads its files, or while they are checked. Members
-    /// of namespaces of which something else is not told yet do not go before that is. One that is about to be replaced is
-    /// told of small changes alone. True: it was told of all, or will be.
+    /// Sends changes of members to the running program, also while it loads files or while they are checked. The
+    /// members of the namespaces in `untold` wait, since the program lacks other changes of those namespaces. A process
+    /// that is about to be replaced gets only small changes. True: the program got all changes, or will.
     fn tell_members(
         &mut self,
         _common: &mut Common<Self>,
@@ -111,8 +112,7 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         std::future::ready(Ok(false))
     }
 
-    /// Tells the one that runs of more members, while something that takes long goes on. False: there is nothing that it
-    /// can be told now.
+    /// Sends more members to the running program while a load or check goes on. False: nothing can be sent now.
     fn tell_on(
         &mut self,
         _common: &mut Common<Self>,
@@ -122,64 +122,64 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         std::future::ready(Ok(false))
     }
 
-    /// Tells the one that runs what it can be told of a change, or of whatever there is; what it cannot be told
-    /// makes a reload due, for which the namespaces of the change wait ([`Common::ask_for_reload`]).
+    /// Sends an update to the running program, or without an update all that it lacks. What it cannot take while it
+    /// runs needs a reload, and the namespaces of the update wait for it ([`Common::ask_for_reload`]).
     fn tell(
         &mut self,
         common: &mut Common<Self>,
         update: Option<&Update>,
     ) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Before files are rendered to be loaded.
+    /// Prepares a load. Called before its files are rendered.
     fn prepare(&mut self, _common: &mut Common<Self>) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 
-    /// Whether the one that runs has all that is wanted.
+    /// Whether the running program has exactly this configuration.
     fn has(&self, _wanted: &Self::Wanted) -> bool {
         false
     }
 
-    /// Whether only a load can bring it to have all that is wanted.
+    /// Whether the running program needs a load to get this configuration.
     fn needs_load(&self, wanted: &Self::Wanted) -> bool {
         !self.has(wanted)
     }
 
-    /// What is known of a load that is under way.
+    /// The state of a load in progress.
     type Loading: Send;
 
-    /// Makes the one that runs load the files that are in place, or starts it with them.
+    /// Makes the running program load the installed files, or starts it with them.
     fn load(
         &mut self,
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<Self::Loading, Error>> + Send;
 
-    /// Whether it has loaded them. An error: it never will.
+    /// Whether the program has loaded them. An error: the load has failed.
     fn has_loaded(
         &mut self,
         common: &mut Common<Self>,
         loading: &mut Self::Loading,
     ) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Whether it is there and has what it was given. An error: it is there no more.
+    /// Whether it runs and has what it was given. An error: it is gone.
     fn look(
         &mut self,
         common: &mut Common<Self>,
     ) -> impl Future<Output = Result<Seen, Error>> + Send;
 
-    /// Its processes from before the last load that finish what they have, a list for each load, oldest first; none
-    /// where that cannot be found out now.
+    /// Its processes from before the last load that still finish connections, one list for each load, oldest first.
+    /// None: they cannot be found out now.
     fn old(&self, common: &Common<Self>) -> impl Future<Output = Option<Vec<Vec<u32>>>> + Send;
 
-    /// Ends such processes, whatever connections they have.
+    /// Ends such processes together with their connections.
     fn end(&self, common: &Common<Self>, pids: &[u32]) -> impl Future<Output = ()> + Send;
 
-    /// When it wants to be tended.
+    /// When [`Self::tend`] is due.
     fn tend_at(&self, _common: &Common<Self>) -> Option<Instant> {
         None
     }
 
-    /// What else is to be done for it from time to time.
+    /// Periodic work of its own.
     fn tend(
         &mut self,
         _common: &mut Common<Self>,
@@ -187,18 +187,18 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// It is not there any more.
+    /// Called when the program is gone.
     fn lost(&mut self, common: &mut Common<Self>);
 
-    /// Nothing more is asked of us.
+    /// Called when the agent stops driving the program.
     fn leave(&mut self, _common: &mut Common<Self>) {}
 
-    /// The pid of the process that is to end when it is let go.
+    /// The pid of the process to end when the agent stops.
     fn master(&self, common: &Common<Self>) -> impl Future<Output = Option<u32>> + Send;
 }
 
-/// What the task did last. A request, what is due and a step of a search take turns, in this order: none of them without
-/// end keeps another from being done.
+/// What the task did last. Requests, timers and steps of a search take turns in this order, so an endless supply of one
+/// does not starve the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Request,
@@ -210,19 +210,19 @@ enum Turn {
 pub(super) struct Worker<P: Program> {
     common: Common<P>,
     program: P,
-    /// Whether it is known what is wanted.
+    /// Whether the first update has come.
     begun: bool,
-    /// What went wrong last, until all is in force.
+    /// The last error, until everything is in force.
     trouble: Option<String>,
-    /// Whether it was said that changes wait because of earlier loads for their namespaces.
+    /// Whether the log says already that changes wait because of earlier loads for their namespaces.
     told_of_wait: bool,
     requests: mpsc::Receiver<Request>,
-    /// A request that waits until a load or a check is over.
+    /// A request that waits for the end of a load or check.
     postponed: Option<Request>,
-    /// The namespaces with changes in updates that came while the program checked or loaded its files, and of which it
-    /// was not told yet; none where no update came, and the files have the members of now.
+    /// The namespaces with changes in updates that came during a check or load and that the program did not get yet.
+    /// None: no such update came, and the files have the current members.
     behind: Option<BTreeSet<Arc<str>>>,
-    /// What the last load has ended, until it is seen what is left of it.
+    /// The generation that the last load has ended, until its remaining processes are found.
     ended: Option<Ended>,
     reports: watch::Sender<Report>,
     look_at: Instant,
@@ -254,7 +254,7 @@ impl<P: Program> Worker<P> {
     }
 
     pub(super) async fn run(mut self) {
-        // The agent may learn only much later what is wanted.
+        // The first update may come much later.
         if let Err(error) = self.resume().await {
             tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
         }
@@ -297,7 +297,7 @@ impl<P: Program> Worker<P> {
                     self.program.lost(&mut self.common);
                     self.publish();
                 }
-                // A caller waits for one check at most.
+                // A request waits for one check at most.
                 () = std::future::ready(()), if searches => {
                     last = Turn::Search;
                     let searched = self.search_on().await;
@@ -312,13 +312,13 @@ impl<P: Program> Worker<P> {
         }
     }
 
-    /// Does what is asked. False: it was the last request.
+    /// Serves a request. False: it was the last one.
     async fn answer(&mut self, request: Request) -> bool {
         match request {
             Request::Apply(update, answer) => {
                 let result = self.apply(&update).await;
                 self.tell_result(result, answer);
-                // What comes next need not wait for it.
+                // The caller has its answer and need not wait for a load.
                 let loaded = self.load_if_due().await;
                 self.acted(loaded);
                 true
@@ -339,11 +339,11 @@ impl<P: Program> Worker<P> {
         if let Ok(report) = &result {
             self.reports.send_replace(report.clone());
         }
-        // The caller may be gone.
+        // The caller may have gone.
         let _ = answer.send(result);
     }
 
-    /// Something was done by itself.
+    /// Notes the result of work that no request asked for.
     fn acted(&mut self, done: Result<(), Error>) {
         if let Err(error) = done {
             tracing::warn!(%error, "{} is not in step", P::NAME);
@@ -352,7 +352,7 @@ impl<P: Program> Worker<P> {
         self.publish();
     }
 
-    /// When there is something to do by itself.
+    /// When the next work without a request is due.
     fn next(&self) -> Instant {
         let restart_at = self.common.restart_at;
         if !self.begun {
@@ -399,7 +399,7 @@ impl<P: Program> Worker<P> {
         Ok(self.report())
     }
 
-    /// Brings what is desired into force, as far as that may be now.
+    /// Brings the desired state into force, as far as possible now.
     async fn bring(&mut self) -> Result<(), Error> {
         if self.program.runs() {
             self.step().await
@@ -410,7 +410,7 @@ impl<P: Program> Worker<P> {
         }
     }
 
-    /// Tells the one that runs what it lacks, and loads it anew if that is due and may be.
+    /// Sends the running program what it lacks, and reloads it if a reload is due.
     async fn step(&mut self) -> Result<(), Error> {
         self.program.tell(&mut self.common, None).await?;
         self.load_if_due().await
@@ -421,7 +421,7 @@ impl<P: Program> Worker<P> {
             return Ok(());
         }
         if self.common.reload.is_none() {
-            // What was refused is not wanted any more.
+            // What the search looks for is no longer desired.
             self.common.search = None;
             self.common.pace.rest();
             return Ok(());
@@ -430,7 +430,8 @@ impl<P: Program> Worker<P> {
         if due { self.load().await } else { Ok(()) }
     }
 
-    /// The first update, or the first after the program has ended. It may run already, from an agent before us.
+    /// Handles the first update, or the first one after the program has ended. The program may run already, started by
+    /// an earlier agent.
     async fn arrive(&mut self) -> Result<(), Error> {
         self.common.render(&self.program)?;
         if self.program.find(&mut self.common).await? {
@@ -459,8 +460,8 @@ impl<P: Program> Worker<P> {
         loaded
     }
 
-    /// Starts the program with the files that are in place, the last that it accepted: while it is not known what
-    /// is wanted, or while that cannot be written, this is what traffic can have.
+    /// Starts the program with the installed files, which are the last that it accepted. Before the first update, or
+    /// while newer files cannot be installed, traffic is served with these.
     async fn resume(&mut self) -> Result<(), Error> {
         let common = &mut self.common;
         if !common.setup.exec || common.child.is_some() || !common.folder.config().exists() {
@@ -528,25 +529,25 @@ impl<P: Program> Worker<P> {
         Ok(())
     }
 
-    /// Writes, checks, puts in place, and loads: by a reload, or by starting the program.
+    /// Writes, checks, installs and loads files: by a reload, or by starting the program.
     async fn load(&mut self) -> Result<(), Error> {
         self.common.begins_to_load();
         let loaded = self.try_load().await;
-        // One that takes longer than the interval would follow another without a rest.
+        // Otherwise a load that takes longer than the interval would be followed by the next without a pause.
         self.common.reloaded = Some(Instant::now());
         if loaded.is_err() {
             self.common.counters.failed_reloads.inc();
-            // Members that were told meanwhile may be lost with a process that did not stay.
+            // Members that were sent meanwhile may be lost with a process that is gone.
             self.behind.get_or_insert_default();
         }
-        // The one that was just loaded has the members of before.
+        // The new process has the members from the time when its files were written.
         let told = self.catch_up().await;
         self.see_left_behind().await;
         loaded.and(told)
     }
 
     async fn try_load(&mut self) -> Result<(), Error> {
-        // What is left of one that was killed holds addresses until this is done.
+        // Processes left from a killed program hold addresses until this is done.
         self.program.prepare(&mut self.common).await;
         self.common.try_binding();
         self.bind_at = Instant::now() + BIND;
@@ -564,7 +565,7 @@ impl<P: Program> Worker<P> {
         Ok(())
     }
 
-    /// Lets the program load the files that are in place.
+    /// Makes the program load the installed files, and waits for it.
     async fn load_files(&mut self) -> Result<(), Error> {
         let mut loading = self.program.load(&mut self.common).await?;
         while !self.program.has_loaded(&mut self.common, &mut loading).await? {
@@ -576,7 +577,7 @@ impl<P: Program> Worker<P> {
         Ok(())
     }
 
-    /// Lets go: what we started ends, what was there stays.
+    /// Stops driving: a program that we started is ended, one that ran already stays.
     async fn drain(&mut self, grace: Duration) {
         self.program.leave(&mut self.common);
         if !self.common.setup.exec {

@@ -1,7 +1,7 @@
-//! Whether the blocks of a Go template are closed, each once. `gotmpl` takes the end of the file for the end
-//! of all blocks, and a stray `{{ end }}` for the end of the template; either would leave half a file.
+//! Checks that each block of a Go template is closed once. `gotmpl` takes the end of the file as the end of all blocks,
+//! and a stray `{{ end }}` as the end of the template; either would leave half a configuration. Pure; `go` calls it.
 
-/// The line and what is wrong there.
+/// An error has the line, and what is wrong there.
 pub(super) fn check(source: &str) -> Result<(), (usize, String)> {
     let mut open: Vec<(usize, String)> = Vec::new();
     let mut at = 0;
@@ -28,7 +28,7 @@ pub(super) fn check(source: &str) -> Result<(), (usize, String)> {
     }
 }
 
-/// Where the action that begins here ends; texts and comments in it may hold anything.
+/// The end of the action that begins here. Strings and comments in it may contain anything.
 fn action(source: &str, begin: usize) -> usize {
     let text = &source[begin + 2..];
     let inner = text.trim_start_matches('-').trim_start();

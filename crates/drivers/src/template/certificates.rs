@@ -1,7 +1,7 @@
-//! The certificates of a plan as files, for programs that read such: chain and key in one, readable by their
-//! owner only, in a folder of one agent alone. A file is named after its content, so it never changes, and
-//! another certificate is another path in the configuration. The driver writes files before a
-//! configuration names them, and removes them when everybody has been told that it no longer does.
+//! The certificates of a plan as files, for programs that read files: chain and key in one file, readable by its owner
+//! only, in a folder that belongs to one agent. A file is named by its hash, so it never changes, and another
+//! certificate has another path in the configuration. The driver writes a file before a configuration names it, and
+//! removes it after all notifiers have run for a configuration without it.
 
 use crate::desired::Desired;
 use crate::program::pem;
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ENDING: &str = ".pem";
-/// Held as long as the agent lives.
+/// The file of the lock that the agent holds while it lives.
 const LOCK: &str = ".lock";
-/// What a file is written as.
+/// The name of a file while it is written.
 const STAGED: &str = ".new";
 const MODE: u32 = 0o600;
 
@@ -23,17 +23,17 @@ const MODE: u32 = 0o600;
 #[derive(Debug)]
 pub struct Certificates {
     folder: PathBuf,
-    /// The same, as a template is given it.
+    /// The same as text, for templates.
     text: Arc<str>,
     _lock: File,
 }
 
-/// What files are to hold, by hash, or why a certificate can be none. Never printed.
+/// The content of the files by hash, or why a certificate cannot be a file. Never printed.
 pub(super) type Bundles = BTreeMap<Arc<str>, Result<String, &'static str>>;
 
 impl Certificates {
-    /// This folder, which is made where there is none. No other agent may have it: each removes what it does
-    /// not use itself.
+    /// Opens the folder, and creates it if it is missing. No other agent may use it, since each removes the files that
+    /// it does not use itself.
     pub fn open(folder: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let folder = folder.canonicalize()?;
@@ -51,13 +51,12 @@ impl Certificates {
         }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub(super) fn folder(&self) -> &Arc<str> {
         &self.text
     }
 
-    /// What the files of these certificates hold. Without what stands around the blocks in a Secret, and
-    /// only under a hash that can be the name of a file.
+    /// The content of the files: only the PEM blocks of a Secret, and only under a hash that is a valid file name.
     pub(super) fn bundles(desired: &Desired) -> Bundles {
         let bundle = |(hash, certificate): (&Arc<str>, &Arc<_>)| {
             let certificate: &bowline_core::update::Certificate = certificate;
@@ -71,7 +70,7 @@ impl Certificates {
         desired.certificates.iter().map(bundle).collect()
     }
 
-    /// Writes those that are not there. Each is there whole, or not at all.
+    /// Writes the missing files. Each is complete, or not there at all.
     pub(super) fn write(&self, used: &BTreeSet<Arc<str>>, bundles: &Bundles) -> io::Result<()> {
         let mut wrote = false;
         for hash in used {
@@ -99,7 +98,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// Removes those that are not used. What is not named as a certificate is nobody's business here.
+    /// Removes certificate files that are not used. Other files stay.
     pub(super) fn tidy(&self, used: &BTreeSet<Arc<str>>) -> io::Result<()> {
         for entry in std::fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
@@ -158,7 +157,7 @@ mod tests {
         let certificates = Certificates::open(&folder).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&folder), 0o700);
-        // What is left of a kill, what is an administrator's, and a file that somebody opened to all.
+        // A file left by a kill, a file of the administrator, and a certificate that others can read.
         std::fs::write(folder.join(STAGED), "half").unwrap();
         std::fs::write(folder.join("mine.pem"), "mine").unwrap();
         let file = folder.join(format!("{HASH}.pem"));

@@ -1,5 +1,5 @@
-//! What templates are given, in a form that both engines are fed from: kube2lb's schema, and beside it
-//! whatever else there is. An object of kube2lb's prints as its label, and its methods are fields.
+//! The data that templates get, in one form for both engines: kube2lb's schema and additional values. An object of
+//! kube2lb prints as its label, and its methods are fields. Pure; the subject makes it.
 
 use bowline_core::exposed::view::{Cluster, Endpoint, Entry, Expression, PortSpec};
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ pub enum Data {
     Number(i64),
     /// Text.
     Text(Arc<str>),
-    /// Text that Go has a `String` method for.
+    /// A text whose Go type has a `String` method.
     Address(Arc<str>),
-    /// Several, in order.
+    /// A list.
     List(Vec<Data>),
-    /// By name. One with a field [`STRING`] is printed as that.
+    /// Fields by name. With a field [`STRING`] it prints as that.
     Fields(BTreeMap<Arc<str>, Data>),
 }
 
-/// The field that an object is printed as: kube2lb's `String` method.
+/// The field that an object prints as: kube2lb's `String` method.
 pub const STRING: &str = "String";
 
 impl From<&str> for Data {
@@ -38,7 +38,7 @@ pub fn fields<const N: usize>(fields: [(&str, Data); N]) -> Data {
     Data::Fields(fields.into_iter().map(|(name, value)| (name.into(), value)).collect())
 }
 
-/// What a template is given of a cluster.
+/// The data of a cluster.
 pub fn cluster(cluster: &Cluster) -> Data {
     fields([
         ("Services", Data::List(cluster.services.iter().map(service).collect())),
@@ -65,7 +65,7 @@ pub fn service(entry: &Entry) -> Data {
     ])
 }
 
-/// A name that is a regular expression, and the entry that it leads to by its label alone: there may be many.
+/// A name that is a regular expression, and the label of its entry. Only the label, because there may be many.
 fn expression(expression: &Expression) -> Data {
     fields([
         ("Service", expression.entry().as_str().into()),
@@ -93,7 +93,7 @@ fn endpoint(endpoint: &Endpoint) -> Data {
     ])
 }
 
-/// A name of a server: printed as it is, with kube2lb's methods.
+/// A name of a server. It prints as the name and has kube2lb's methods.
 pub fn server_name(name: &str) -> Data {
     let regexp = name.strip_prefix('~');
     fields([

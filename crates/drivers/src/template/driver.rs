@@ -1,6 +1,6 @@
-//! Templates as the driver of one load balancer: its plan instead of all that is exposed. The first plan is
-//! written at once, later ones when a burst of changes is over. A task writes and notifies, so that whoever
-//! waits for it may turn to something else; what fails is tried again with what is newest then.
+//! Templates as the driver of one load balancer: they render its plan instead of everything that is exposed. The first
+//! plan is written at once, later ones when a burst of changes is over. A task writes and notifies, so the agent can do
+//! other work meanwhile; what fails is tried again with the newest plan.
 
 use super::certificates::Certificates;
 use super::publish::{Done, Publisher, blocking};
@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 /// Keeps files in step with the plan of a load balancer.
 #[derive(Debug)]
 pub struct Templates {
-    /// None while the task has it.
+    /// None: the task has it.
     publisher: Option<Publisher>,
     certificates: Option<Arc<Certificates>>,
     domain: Arc<str>,
@@ -28,7 +28,7 @@ pub struct Templates {
     /// Whether a plan has been written.
     begun: bool,
     burst: Option<Burst<Instant>>,
-    /// When to do it again: something failed, or somebody is to be tried again.
+    /// When to write again, because something failed or a refused consumer is due.
     again: Option<Instant>,
     failed: bool,
     backoff: Backoff,
@@ -36,7 +36,7 @@ pub struct Templates {
     working: Option<JoinHandle<(Publisher, Result<Written, Error>)>>,
 }
 
-/// Who is left out, and when to come again.
+/// The result of a write: the consumers that are left out, and when to write again.
 #[derive(Debug)]
 struct Written {
     told: Vec<Told>,
@@ -44,7 +44,7 @@ struct Written {
 }
 
 impl Templates {
-    /// Fills these templates, once nothing has changed for `settle`.
+    /// Renders these templates once nothing has changed for `settle`.
     pub fn new(publisher: Publisher, domain: &str, settle: Duration) -> Self {
         Self {
             publisher: Some(publisher),
@@ -62,18 +62,18 @@ impl Templates {
         }
     }
 
-    /// The same, with the certificates of the plan as files.
+    /// Writes the certificates of the plan to this folder, too.
     pub fn with_certificates(self, certificates: Option<Certificates>) -> Self {
         Self { certificates: certificates.map(Arc::new), ..self }
     }
 
-    /// Writes and notifies once; who is left out.
+    /// Writes and notifies once. Returns the refusals.
     pub async fn once(&mut self, update: &Update) -> Result<Vec<Refusal>, Error> {
         self.desired.apply(update);
         loop {
             self.begin();
             self.ended().await?;
-            // Those who are refused are looked for in several goes.
+            // Finding refused consumers may take several rounds.
             if self.again.is_none_or(|again| again > Instant::now()) {
                 return Ok(self.refused.clone());
             }
@@ -85,7 +85,7 @@ impl Templates {
         Report { refused: self.refused.clone(), waiting, ..Report::default() }
     }
 
-    /// When there is something to write.
+    /// When the next write is due.
     fn next(&self) -> Option<Instant> {
         let over = self.burst.map(|burst| burst.over(self.settle));
         over.into_iter().chain(self.again).min()
@@ -99,7 +99,7 @@ impl Templates {
         self.working = Some(tokio::spawn(work(publisher, certificates, desired, domain)));
     }
 
-    /// Waits until the task has ended. Nothing is lost if nobody waits any more.
+    /// Waits until the task has ended. Cancel-safe.
     async fn ended(&mut self) -> Result<(), Error> {
         let Some(working) = &mut self.working else { return Ok(()) };
         let ended = working.await;
@@ -122,7 +122,8 @@ impl Templates {
                 Ok(())
             }
             Err(error) => {
-                // Several agents of one load balancer write files of their own: nobody to keep apart from.
+                // The random part of a backoff keeps clients apart; agents that write files of their own do not need
+                // it.
                 self.again = Some(Instant::now() + self.backoff.failed(u32::MAX));
                 Err(error)
             }
@@ -140,7 +141,7 @@ async fn work(
     (publisher, came)
 }
 
-/// Writes and notifies. Who is owed a notification of what is in place does not wait for what comes next.
+/// Writes and notifies. A failed write does not delay notifiers that must run for an earlier one.
 async fn publish(
     publisher: &mut Publisher,
     certificates: Option<&Arc<Certificates>>,
@@ -164,7 +165,7 @@ async fn publish(
         });
     }
     if let Some(certificates) = certificates.cloned() {
-        // Nobody reads a configuration any more that names others.
+        // No program reads a configuration with other certificates any more.
         if let Err(error) = blocking(move || certificates.tidy(&used)).await? {
             tracing::warn!(%error, "cannot remove certificates that are no longer used");
         }
@@ -172,7 +173,7 @@ async fn publish(
     Ok(written)
 }
 
-/// Writes certificates and then what names them; which are used.
+/// Writes certificates, and then the files that name them. Returns the hashes of the certificates in use.
 async fn write(
     publisher: &mut Publisher,
     certificates: Option<&Arc<Certificates>>,
@@ -232,7 +233,7 @@ impl Driver for Templates {
         Ok(self.report())
     }
 
-    /// The files stay: whoever reads them serves on.
+    /// The files stay: programs that read them go on serving.
     async fn drain(&mut self, grace: Duration) {
         let _ = tokio::time::timeout(grace, self.ended()).await;
     }

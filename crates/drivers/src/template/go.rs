@@ -1,8 +1,8 @@
 //! Go templates, by `gotmpl`. That crate has maps instead of Go's structs, so methods without arguments
-//! (`$port.String`, `$name.IsRegexp`) are fields of the map; and it prints a map as one. So the parsed
-//! template is rewritten before it runs: whatever is printed, compared or formatted passes through
-//! `__show`, which makes of an object its `String`. The rewriting also puts a mark before every action:
-//! `gotmpl` does not say where it failed, the last mark does.
+//! (`$port.String`, `$name.IsRegexp`) are fields of the map. It would print such a map field by field, so the parsed
+//! template is rewritten before it runs: each value that is printed, compared or formatted passes through `__show`,
+//! which replaces an object by its `String`. The rewriting also inserts a mark before each action: `gotmpl` does not
+//! report where it failed, the last mark does. The parent module calls it.
 
 use super::data::{Data, STRING};
 use super::names::ServerNames;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Go's own functions that print, compare or format what they are given.
+/// Go's functions that print, compare or format their arguments.
 const SHOWN: [&str; 12] =
     ["print", "printf", "println", "eq", "ne", "lt", "le", "gt", "ge", "html", "js", "urlquery"];
 /// Go's other functions.
@@ -22,11 +22,11 @@ const OTHERS: [&str; 7] = ["and", "or", "not", "len", "index", "slice", "call"];
 /// kube2lb's functions.
 const OURS: [&str; 7] =
     ["EscapeNode", "IntRange", "ServerNames", "ToLower", "ToUpper", "Add", "ToJson"];
-/// Those of Go's own that look into a text: kube2lb's names are texts.
+/// Go's functions that look into a text: kube2lb's names are texts.
 const READ: [&str; 3] = ["len", "index", "slice"];
-/// Most turns of all loops of a template: kube2lb's templates go through all Services for each port.
+/// The most iterations of all loops of a template: kube2lb's templates go through all Services for each port.
 const MOST_TURNS: u64 = 1_000_000_000;
-/// The most numbers of an `IntRange`.
+/// The longest result of `IntRange`.
 const LONGEST_RANGE: i64 = 100_000;
 
 const SHOW: &str = "__show";
@@ -37,11 +37,11 @@ const TEXT: &str = "__text";
 pub(super) struct Go {
     file: PathBuf,
     template: gotmpl::Template,
-    /// Where each mark stands: the line and the action.
+    /// The line and the action of each mark.
     places: Vec<(usize, String)>,
     /// The last mark that was passed.
     passed: Arc<AtomicUsize>,
-    /// The names of fields and the texts that it asks with.
+    /// The names of fields and the string constants in it.
     pub(super) words: BTreeSet<String>,
 }
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Go {
 const ROOT: &str = "root";
 
 impl Go {
-    /// Reads one; without `names` it has Go's functions only.
+    /// Parses a template. Without `names` it has only Go's functions.
     pub(super) fn new(
         file: &Path,
         source: &str,
@@ -121,7 +121,7 @@ impl Go {
     }
 }
 
-/// The action that a position lies in.
+/// The action at this position.
 fn action(source: &str, pos: Pos) -> String {
     let offset = source.floor_char_boundary(pos.offset.saturating_add(2).min(source.len()));
     let begin = source[..offset].rfind("{{").unwrap_or(offset);
@@ -195,7 +195,7 @@ impl Rewrite<'_> {
                 _ => (false, false),
             };
             let pos = command.pos;
-            // What comes by the pipe is the last argument, of `len` also the first.
+            // The value of a pipe is the last argument; for `len` with no other argument, the only one.
             let through = if shown { SHOW } else { TEXT };
             if (shown || read && command.args.len() == 1) && !commands.is_empty() {
                 let args = vec![Expr::Identifier(pos, through.into())];
@@ -236,7 +236,7 @@ impl Rewrite<'_> {
     }
 }
 
-/// Where something is evaluated, if it is.
+/// The position of a node that evaluates something.
 fn evaluates(node: &Node) -> Option<Pos> {
     match node {
         Node::Action(node) => Some(node.pos),
@@ -253,7 +253,7 @@ fn pipe(pos: Pos, args: Vec<Expr>) -> PipeNode {
     PipeNode { pos, decl: Vec::new(), commands, is_assign: false }
 }
 
-/// The same, through one of our functions.
+/// Passes an argument through one of our functions.
 fn passing(arg: Expr, function: &str) -> Expr {
     match arg {
         Expr::Dot(_) | Expr::Field(..) | Expr::Variable(..) | Expr::Pipe(..) | Expr::Chain(..) => {
@@ -264,7 +264,7 @@ fn passing(arg: Expr, function: &str) -> Expr {
     }
 }
 
-/// An object as its `String`; a list of objects as the list of theirs.
+/// Replaces an object by its `String`, also in a list.
 fn show(value: &Value) -> Value {
     match value {
         Value::Map(map) => map.get(STRING).unwrap_or(value).clone(),
@@ -275,7 +275,7 @@ fn show(value: &Value) -> Value {
     }
 }
 
-/// An object that is a text as that text.
+/// Replaces an object that stands for a text by that text.
 fn as_text(value: &Value) -> Value {
     match value {
         Value::Map(map) => map.get(STRING).unwrap_or(value).clone(),
@@ -283,7 +283,7 @@ fn as_text(value: &Value) -> Value {
     }
 }
 
-/// As JSON; what JSON has no word for is null.
+/// A value as JSON. Values that JSON does not have become null.
 fn to_json(value: &Value) -> serde_json::Value {
     match value {
         Value::Bool(flag) => (*flag).into(),
@@ -336,7 +336,7 @@ fn with_functions(template: gotmpl::Template, names: Arc<ServerNames>) -> gotmpl
         })
 }
 
-/// The numbers of an `IntRange`; None: too many, or too large.
+/// The numbers of an `IntRange`. None: too many, or too large.
 pub(super) fn int_range(n: i64, initial: i64, step: i64) -> Option<Vec<i64>> {
     if n > LONGEST_RANGE {
         return None;
@@ -377,7 +377,7 @@ fn whole(function: &str, args: &[Value]) -> gotmpl::Result<Vec<i64>> {
         .collect()
 }
 
-/// Data as this engine has it.
+/// Data as a value of this engine.
 pub(super) fn value(data: &Data) -> Value {
     match data {
         Data::Null => Value::Nil,

@@ -1,5 +1,5 @@
-//! Jinja templates, by `minijinja`: the same data and functions as Go templates have. What is not defined
-//! is an error, never an empty place in a configuration.
+//! Jinja templates, by `minijinja`, with the same data and functions as Go templates. An undefined value is an error,
+//! never an empty place in a configuration. The parent module calls it.
 
 use super::data::{Data, STRING};
 use super::names::ServerNames;
@@ -92,7 +92,7 @@ fn too_large() -> Error {
     Error::new(ErrorKind::InvalidOperation, "the numbers are too large")
 }
 
-/// Data as this engine has it.
+/// Data as a value of this engine.
 fn value(data: &Data) -> Value {
     match data {
         Data::Null => Value::from(()),
@@ -104,7 +104,7 @@ fn value(data: &Data) -> Value {
     }
 }
 
-/// An object that is printed as its `String`.
+/// An object that prints as its `String`.
 #[derive(Debug)]
 struct Fields(BTreeMap<Arc<str>, Data>);
 

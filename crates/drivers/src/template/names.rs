@@ -1,5 +1,5 @@
-//! The names that Services have by the rules of the one who runs the agent: Go templates, filled with the
-//! Service and the domain. kube2lb's `-server-name-templates`.
+//! The names of Services by the administrator's rules: Go templates over the Service and the domain, as in kube2lb's
+//! `-server-name-templates`. It reads no cluster; templates and the template role call it.
 
 use super::data::{self, Data, fields};
 use super::{TemplateError, go};
@@ -9,27 +9,27 @@ use std::path::Path;
 /// kube2lb's default.
 pub const DEFAULT: &str = "{{ .Service.Name }}.{{ .Service.Namespace }}.svc.{{ .Domain }}";
 
-/// Rules by which names are made.
+/// The rules for names.
 #[derive(Debug)]
 pub struct ServerNames {
     templates: Vec<go::Go>,
 }
 
 impl ServerNames {
-    /// Reads rules, several with commas; none: the default.
+    /// Parses rules, separated by commas. An empty text means the default.
     pub fn new(rules: &str) -> Result<Self, TemplateError> {
         let rules = if rules.is_empty() { DEFAULT } else { rules };
         let read = |rule: &str| go::Go::new(Path::new("--server-name-templates"), rule, None);
         Ok(Self { templates: rules.split(',').map(read).collect::<Result<_, _>>()? })
     }
 
-    /// The names that are made for an entry; none where a rule fails for it.
+    /// The names that the rules make for an entry; none if a rule fails for it.
     pub fn generated(&self, entry: &Entry, domain: &str) -> Vec<String> {
         let service = go::value(&data::service(entry));
         self.generate(&service, domain).unwrap_or_default()
     }
 
-    /// Made names, each once, then those that the Service asks for.
+    /// The names by the rules, without duplicates, then the names that the Service asks for.
     pub(super) fn of(
         &self,
         service: &gotmpl::Value,

@@ -1,5 +1,5 @@
-//! Notifiers, with kube2lb's grammar: `command:SHELL`, `pid:SIGNAL:PID`, `pidfile:SIGNAL:FILE`, `debug:`,
-//! and `http:URL`. They come from flags alone; nothing of the cluster reaches them.
+//! Notifiers, with kube2lb's grammar: `command:SHELL`, `pid:SIGNAL:PID`, `pidfile:SIGNAL:FILE`, `debug:`, and
+//! `http:URL`. They come only from flags; no text from the cluster reaches them. The publisher runs them.
 
 use super::shell;
 use http_body_util::{BodyExt as _, Empty};
@@ -14,42 +14,42 @@ use std::str::FromStr;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
-/// Who is told that the configuration has changed.
+/// A way to report that the configuration has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notifier {
     /// A command in a shell.
     Command(String),
     /// A signal to a process.
     Pid(Signal, i32),
-    /// A signal to the process whose number is in a file.
+    /// A signal to the process with the pid in a file.
     PidFile(Signal, PathBuf),
-    /// A POST without a body; any 2xx will do.
+    /// A POST without a body; any 2xx answer is success.
     Http(Uri),
     /// A line in the log.
     Debug,
 }
 
-/// Why a text is no notifier.
+/// Why a text is not a notifier.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadNotifier {
-    /// No kind that is known.
+    /// The kind is unknown.
     #[error("say command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE, http:URL or debug:")]
     Kind,
     /// Something is missing.
     #[error("say {0}")]
     Form(&'static str),
-    /// There is no such signal.
+    /// The signal does not exist.
     #[error("{0:?} is no signal such as SIGHUP")]
     Signal(String),
-    /// Not the number of a process.
+    /// It is not a pid.
     #[error("{0:?} is not the number of a process")]
     Pid(String),
-    /// Not a URL that can be used.
+    /// It is not a usable URL.
     #[error(
         "{0:?} is not a URL such as http://127.0.0.1:8080/reload; for https say command:curl …"
     )]
     Url(String),
-    /// It has a password in it, which would be in every log. Not quoted here for that reason.
+    /// It contains a password, which would get into logs. So the text is not quoted here.
     #[error("a URL with a user or a password is not used; say command:curl … with a file instead")]
     Userinfo,
 }
@@ -99,7 +99,7 @@ fn signal(name: &str) -> Result<Signal, BadNotifier> {
     full.parse().map_err(|_| BadNotifier::Signal(name.to_owned()))
 }
 
-/// 0 and below are groups and everybody, never one process.
+/// Parses a pid. Numbers up to 0 are process groups, never one process.
 fn pid(number: &str) -> Result<i32, BadNotifier> {
     let read = number.trim().parse().ok().filter(|pid| *pid > 0);
     read.ok_or_else(|| BadNotifier::Pid(number.trim().to_owned()))
@@ -107,7 +107,7 @@ fn pid(number: &str) -> Result<i32, BadNotifier> {
 
 fn url(text: &str) -> Result<Uri, BadNotifier> {
     let read = text.parse::<Uri>().ok();
-    // What cannot be read may hold one too.
+    // A malformed URL may contain a password, too.
     let authority = text.split_once("//").map_or(text, |(_, rest)| rest);
     if authority.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@')) {
         return Err(BadNotifier::Userinfo);
@@ -117,7 +117,7 @@ fn url(text: &str) -> Result<Uri, BadNotifier> {
 }
 
 impl Notifier {
-    /// Tells that the configuration has changed; what came of it, or why it failed.
+    /// Reports that the configuration has changed. Returns what was done, or why it failed.
     pub async fn notify(&self, limit: Duration) -> Result<String, String> {
         match self {
             Self::Command(command) => {

@@ -1,6 +1,6 @@
-//! The produced file: written beside, flushed, renamed. Whoever reads it sees the old or the new one,
-//! whole, whatever is killed when. A mark beside it says that somebody has yet to be notified, so that a
-//! restart forgets nobody, and a file beside it says which Service has which port and name in it.
+//! The output file: written beside its place, synced, renamed. A reader sees the old or the new file, complete, even if
+//! the process is killed at any time. A mark beside it says that notifiers must still run, so a restart does not forget
+//! them; another file beside it has the holders of ports and names. The publisher calls it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, Permissions};
@@ -8,18 +8,18 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Everybody may read it, as with kube2lb; an output that is there keeps its mode.
+/// All users may read a new file, as with kube2lb; an existing file keeps its mode.
 const MODE: u32 = 0o644;
 
-/// Where a configuration goes.
+/// The place of a configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Output {
-    /// The file itself, not a link to it.
+    /// The file itself, never a link to it.
     path: PathBuf,
 }
 
 impl Output {
-    /// This file; where it is a link, what it leads to.
+    /// The place of this file; if it is a link, of its target.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
         let path = match path.canonicalize() {
             Ok(real) => real,
@@ -37,17 +37,17 @@ impl Output {
         &self.path
     }
 
-    /// Whether this is in it already.
+    /// Whether the file has this content.
     pub(super) fn has(&self, text: &str) -> bool {
         std::fs::read(&self.path).is_ok_and(|now| now == text.as_bytes())
     }
 
-    /// What is in it; None: nothing that can be read.
+    /// The content of the file. None: it cannot be read.
     pub(super) fn text(&self) -> Option<String> {
         std::fs::read_to_string(&self.path).ok()
     }
 
-    /// Writes beside it; returns where.
+    /// Writes the text beside the file. Returns the path.
     pub(super) fn stage(&self, text: &str) -> io::Result<PathBuf> {
         let staged = self.staged();
         remove(&staged)?;
@@ -58,7 +58,7 @@ impl Output {
         if let Some(now) = now
             && now.gid() != file.metadata()?.gid()
         {
-            // Whoever reads it by its group reads the next one too, where this user may give it away.
+            // Programs that read the file by its group can read the next one too, if this user may set the group.
             if let Err(error) = std::os::unix::fs::fchown(&file, None, Some(now.gid())) {
                 tracing::warn!(output = %self.path.display(), group = now.gid(), %error, "cannot keep its group");
             }
@@ -69,34 +69,34 @@ impl Output {
         Ok(staged)
     }
 
-    /// Forgets what was written beside it.
+    /// Removes the text beside the file.
     pub(super) fn discard(&self) {
         let _ = remove(&self.staged());
     }
 
-    /// Puts what was written beside it in its place.
+    /// Replaces the file by the text beside it.
     pub(super) fn promote(&self) -> io::Result<()> {
         std::fs::rename(self.staged(), &self.path)?;
         self.sync_folder()
     }
 
-    /// Notes that somebody has to be notified of what comes next.
+    /// Notes on disk that notifiers must run after the next change.
     pub(super) fn owe(&self) -> io::Result<()> {
         File::create(self.mark())?.sync_all()?;
         self.sync_folder()
     }
 
-    /// Whether somebody has to be notified still.
+    /// Whether notifiers must still run.
     pub(super) fn owes(&self) -> bool {
         self.mark().exists()
     }
 
-    /// Everybody has been notified.
+    /// Removes the mark: all notifiers have run.
     pub(super) fn settle(&self) -> io::Result<()> {
         remove(&self.mark())
     }
 
-    /// The holders that are kept beside it; None: there is no such file.
+    /// The stored holders. None: there is no such file.
     pub(super) fn holders(&self) -> io::Result<Option<String>> {
         match std::fs::read_to_string(self.holders_file()) {
             Ok(text) => Ok(Some(text)),
@@ -105,7 +105,7 @@ impl Output {
         }
     }
 
-    /// Keeps holders beside it, whole or not at all.
+    /// Stores holders beside the file, atomically.
     pub(super) fn keep_holders(&self, text: &str) -> io::Result<()> {
         let (file, new) = (self.holders_file(), self.beside(".new.", ".holders"));
         remove(&new)?;
@@ -120,7 +120,7 @@ impl Output {
         self.beside(".", ".holders")
     }
 
-    /// It ends as the file does: programs judge files by their ending.
+    /// It has the file's extension, since some programs need that.
     fn staged(&self) -> PathBuf {
         self.beside(".new.", "")
     }
@@ -175,7 +175,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.yaml");
         std::fs::write(&file, "old").unwrap();
-        // Only root may choose any group.
+        // Only root may set any group.
         let another = std::os::unix::fs::chown(&file, None, Some(12_345)).is_ok();
         let staged = Output::new(&file).unwrap().stage("new").unwrap();
         assert_eq!(staged, folder.path().join(".new.a.yaml"));

@@ -1,9 +1,11 @@
-//! From what is exposed to files in place and everybody notified. Remembers what was refused, when it is
-//! tried again, and who has yet to be notified; a failure changes nothing, and the caller comes again.
+//! Renders templates, checks the results, installs the files and runs notifiers. Remembers what was refused, when to
+//! try it again, and which notifiers must still run. A failure changes nothing, and the caller tries again. The
+//! template role and the driver call it.
 //!
 //! ```text
-//!  all but those refused before ─▶ fits ─▶ in place ─▶ those who were refused, each tried again alone
-//!                                └▶ does not: sift, and those who fit are put in place
+//!  all but those refused before ─▶ accepted ─▶ new: installed
+//!                                │            └▶ installed already: refused ones that are due, one at a time
+//!                                └▶ refused: sift, and the accepted ones are installed
 //! ```
 
 use super::names::ServerNames;
@@ -23,34 +25,34 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most tries in one go to find those that are refused.
+/// The most tries in one write to find refused consumers.
 const MOST_TRIES: usize = 256;
-/// The most of what a check says that is told.
+/// The most characters of a check's output in a report.
 const MOST_SAID: usize = 500;
 
-/// A template, where its result goes, and what is asked before it goes there.
+/// A template, its output file, and the check before the file is replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The template.
     pub template: PathBuf,
-    /// The file that is made of it.
+    /// The output file.
     pub output: PathBuf,
-    /// A command that refuses a file by its status; `{}` is the file.
+    /// A command that refuses a file by its exit status; `{}` is the file.
     pub check: Option<String>,
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The files that are new.
+    /// The files that have changed.
     pub changed: Vec<PathBuf>,
-    /// Who is left out, because a template or a check refuses the configuration with it.
+    /// The consumers that are left out, because a template or a check refuses them.
     pub refused: Vec<Told>,
-    /// When to come again though nothing changes.
+    /// When to call again, even if nothing changes.
     pub again: Option<Instant>,
 }
 
-/// Keeps files in step.
+/// Keeps the output files in step.
 #[derive(Debug)]
 pub struct Publisher {
     files: Vec<File>,
@@ -58,7 +60,7 @@ pub struct Publisher {
     names: Arc<ServerNames>,
     pub(super) limit: Duration,
     refused: Vec<Refused>,
-    /// The most tries in one go.
+    /// The most tries in one write.
     pub(super) most_tries: usize,
 }
 
@@ -69,7 +71,7 @@ struct File {
     template: Arc<Template>,
 }
 
-/// What was refused, as it was then.
+/// A refused consumer, with its input at that time.
 #[derive(Debug)]
 struct Refused {
     was: Subject,
@@ -77,7 +79,7 @@ struct Refused {
     readmission: Readmission,
 }
 
-/// Why a configuration cannot be used.
+/// Why a configuration is refused.
 #[derive(Clone, Debug)]
 struct Why {
     reason: Reason,
@@ -87,7 +89,7 @@ struct Why {
 type Texts = Vec<Arc<str>>;
 
 impl Publisher {
-    /// Reads the templates. Whoever was to be notified when the process before ended is notified first.
+    /// Reads the templates. If the last process ended before it ran all notifiers, the first `notify` runs them.
     pub fn new(
         targets: Vec<Target>,
         notifiers: Vec<Notifier>,
@@ -109,19 +111,18 @@ impl Publisher {
         Ok(Self { files, notifiers, names, limit, refused: Vec::new(), most_tries: MOST_TRIES })
     }
 
-    /// What all templates ask for.
+    /// The optional settings that all templates read.
     pub fn knows(&self) -> Knows {
         let knows = self.files.iter().map(|file| file.template.knows());
         knows.reduce(Knows::and).unwrap_or_default()
     }
 
-    /// The configuration that is in place, as far as there is one.
+    /// The texts of the output files that exist.
     pub fn in_place(&self) -> Vec<String> {
         self.files.iter().filter_map(|file| file.output.text()).collect()
     }
 
-    /// The holders of ports and names that the last process kept beside the first file; None: there are
-    /// none.
+    /// The holders of ports and names that the last process stored beside the first file. None: there are none.
     pub fn holders(&self) -> Result<Option<String>, Error> {
         let Some(file) = self.files.first() else { return Ok(None) };
         file.output.holders().map_err(|error| Error {
@@ -131,7 +132,7 @@ impl Publisher {
         })
     }
 
-    /// Keeps the holders of ports and names beside the first file, for the next process.
+    /// Stores the holders of ports and names beside the first file, for the next process.
     pub async fn keep_holders(&self, text: String) -> Result<(), Error> {
         let Some(file) = self.files.first() else { return Ok(()) };
         let output = file.output.clone();
@@ -142,7 +143,7 @@ impl Publisher {
         })
     }
 
-    /// Reads the templates again, where they have changed.
+    /// Reads the templates again, in case they have changed.
     pub fn reread(&mut self) -> Result<(), Error> {
         for file in &mut self.files {
             let again = Template::read(&file.target.template, &self.names).map_err(unreadable)?;
@@ -154,7 +155,7 @@ impl Publisher {
         Ok(())
     }
 
-    /// The texts that this would give, whatever a check says of them; None where a template fails.
+    /// The rendered texts, without a check. None: a template fails.
     pub async fn filled(&self, subject: &Subject) -> Option<Vec<String>> {
         let texts = self.fill(subject).await.ok()?.ok()?;
         Some(texts.iter().map(|text| text.to_string()).collect())
@@ -171,7 +172,7 @@ impl Publisher {
         filled.await
     }
 
-    /// Fills the templates, checks and puts in place what is different.
+    /// Renders the templates, checks the results, and installs those that differ.
     pub async fn write(&mut self, subject: &Subject, now: Instant) -> Result<Done, Error> {
         self.recall(subject);
         let kept = self.kept(subject);
@@ -191,7 +192,7 @@ impl Publisher {
         Ok(Done { changed, refused, again })
     }
 
-    /// Forgets the refused who are gone, and sees who has changed.
+    /// Forgets refused consumers that are gone, and notes which ones have changed.
     fn recall(&mut self, subject: &Subject) {
         let all = subject.consumers();
         self.refused.retain(|refused| all.contains(&refused.told.consumer));
@@ -204,7 +205,7 @@ impl Publisher {
         }
     }
 
-    /// Without those that were refused before.
+    /// The input without the consumers that were refused before.
     fn kept(&self, subject: &Subject) -> Subject {
         let refused: BTreeSet<_> = self.refused.iter().map(|r| &r.told.consumer).collect();
         if refused.is_empty() {
@@ -217,8 +218,8 @@ impl Publisher {
         self.files.iter().zip(texts).all(|(file, text)| file.output.has(text))
     }
 
-    /// Fills the templates and asks the checks. What is in place already is not asked about. An error: there
-    /// is no answer.
+    /// Renders the templates and runs the checks, except for a text that is installed already. An outer error: a check
+    /// has given no answer.
     async fn attempt(&self, subject: &Subject) -> Result<Result<Texts, Why>, Error> {
         let texts = match self.fill(subject).await? {
             Ok(texts) => texts,
@@ -252,8 +253,8 @@ impl Publisher {
         Ok(Ok(texts))
     }
 
-    /// Finds those that are refused, within so many tries. Those that fit, and what those are told who were
-    /// not tried.
+    /// Finds the refused consumers within `tries`. Returns the texts for the accepted ones, and the reports for
+    /// consumers that were not tried.
     async fn sift(
         &mut self,
         subject: &Subject,
@@ -276,7 +277,7 @@ impl Publisher {
             let came = self.attempt(&subject.only(|consumer| set.contains(consumer))).await?;
             sift.answer(came.is_ok());
             if let Err(why) = came {
-                // The last refusal that has it is of the smallest group.
+                // The last refusal of a consumer is that of its smallest group.
                 reasons.extend(group.into_iter().map(|consumer| (consumer, why.clone())));
             }
         }
@@ -286,7 +287,7 @@ impl Publisher {
         if known.good.is_empty()
             && let Some(why) = template
         {
-            // Where nobody fits it is the template that is wrong.
+            // If every consumer fails, the template is wrong.
             return Err(why.clone().stays());
         }
         for consumer in &known.bad {
@@ -310,8 +311,8 @@ impl Publisher {
         Ok((texts, (!untried.is_empty()).then_some(untried)))
     }
 
-    /// What is remembered and told of somebody who is refused. What was said may quote the texts of others,
-    /// unless it is said of this one alone.
+    /// Makes the entry and report for a refused consumer. A check's output may quote texts of other consumers, so it is
+    /// reported only if this one was tried alone.
     async fn refuse(
         &self,
         subject: &Subject,
@@ -332,7 +333,8 @@ impl Publisher {
         Ok(Refused { was, told, readmission: Readmission::new(now) })
     }
 
-    /// Tries those again whose time has come, each with all that fits; what fits then.
+    /// Tries refused consumers that are due, each together with all accepted ones. Returns the texts for all that are
+    /// then accepted.
     async fn readmit(
         &mut self,
         subject: &Subject,
@@ -369,7 +371,7 @@ impl Publisher {
         self.refused.iter().any(|refused| refused.told.consumer == *consumer)
     }
 
-    /// Puts in place what is different.
+    /// Installs the texts that differ.
     async fn place(&mut self, texts: &Texts) -> Result<Vec<PathBuf>, Error> {
         let different: Vec<_> =
             self.files.iter().zip(texts).filter(|(file, text)| !file.output.has(text)).collect();
@@ -386,7 +388,7 @@ impl Publisher {
                 output.promote()
             });
             let placed = placed.await?;
-            // It may be there though it is not known to be on disk.
+            // The new file may be in place even if the sync has failed.
             if placed.is_ok() || file.output.has(text) {
                 self.notifiers.iter_mut().for_each(|(_, owed)| *owed = true);
             }
@@ -396,12 +398,12 @@ impl Publisher {
         Ok(changed)
     }
 
-    /// Whether somebody has to be notified.
+    /// Whether a notifier must run.
     pub fn owes(&self) -> bool {
         self.notifiers.iter().any(|(_, owed)| *owed)
     }
 
-    /// Notifies those who have to be; says of each what came of it. Those that fail stay owed.
+    /// Runs the notifiers that must run, and returns the result of each. A failed one must run again.
     pub async fn notify(&mut self) -> Vec<(Notifier, Result<String, String>)> {
         let mut told = Vec::new();
         for (notifier, owed) in self.notifiers.iter_mut().filter(|(_, owed)| *owed) {
@@ -429,7 +431,7 @@ impl File {
 }
 
 impl Why {
-    /// Nothing can be put in place.
+    /// The error that nothing new can be installed.
     fn stays(self) -> Error {
         let doing = match self.reason {
             Reason::TemplateFailed => "template",
@@ -440,7 +442,7 @@ impl Why {
     }
 }
 
-/// What is told of somebody, with what is said of it alone.
+/// The report for a refused consumer, with the output of its own check.
 fn problem(reason: Reason, alone: Option<&Why>) -> Problem {
     let Some(Why { reason, said }) = alone else {
         let message = "the configuration with it and others is refused, so it is left out; the log of the \
@@ -456,7 +458,7 @@ fn problem(reason: Reason, alone: Option<&Why>) -> Problem {
     Problem::new(*reason, format!("{message}: {said}"))
 }
 
-/// Work that holds a thread: long templates, and disks.
+/// Runs blocking work: slow templates, and disks.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {

@@ -1,15 +1,15 @@
-//! When something that was refused is tried again: ever less often while it stays as it is, soon after it
-//! has changed, and later where it changes all the time. It knows no clock; the publisher asks it.
+//! Decides when a refused consumer is tried again: ever less often while it does not change, soon after a change, and
+//! later if it changes all the time. It has no clock; the publisher asks it.
 
 use std::time::{Duration, Instant};
 
-/// How soon something is tried again that is as it was.
+/// The first delay for an unchanged consumer.
 const FIRST: Duration = Duration::from_secs(10);
-/// How soon something is tried again that has changed since.
+/// The first delay after a change.
 const SOON: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// The tries of something that was refused.
+/// The tries of a refused consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Readmission {
     last: Instant,
@@ -19,12 +19,12 @@ pub(super) struct Readmission {
 }
 
 impl Readmission {
-    /// It was refused for the first time.
+    /// Starts after the first refusal.
     pub(super) fn new(now: Instant) -> Self {
         Self { last: now, tries: 0, changes: 0, changed: false }
     }
 
-    /// It is not what it was when it was refused.
+    /// Notes that the consumer has changed.
     pub(super) fn changed(&mut self) {
         if !self.changed {
             self.changed = true;
@@ -32,14 +32,14 @@ impl Readmission {
         }
     }
 
-    /// It was refused again.
+    /// Notes that the consumer was refused again.
     pub(super) fn refused(&mut self, now: Instant) {
         self.last = now;
         self.tries = self.tries.saturating_add(1);
         self.changed = false;
     }
 
-    /// When to try it again.
+    /// When to try the consumer again.
     pub(super) fn due(&self) -> Instant {
         let grown =
             |first: Duration, times: u32| first.saturating_mul(1 << times.min(20)).min(LONGEST);

@@ -1,5 +1,6 @@
-//! Runs a command of the administrator's in a shell: with a time limit, and with what it printed. A
-//! command that leaves a daemon behind is done when the shell is; the daemon keeps its output.
+//! Runs an administrator's command in a shell with a time limit, and returns its output. A command
+//! that starts a daemon is done when the shell exits; the daemon keeps its output. Checks and
+//! notifiers call it.
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -11,26 +12,26 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::process::Command;
 
-/// The most that is kept of what a command prints.
+/// The most bytes of a command's output that are kept.
 const MOST_OUTPUT: usize = 4096;
-/// How long what was printed may take to arrive once the shell has ended.
+/// How long the last output may take to arrive after the shell has exited.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
-/// Statuses from here on are the shell's: the command could not be run, or was killed.
+/// Exit statuses from here on come from the shell: the command could not be run, or was killed.
 const NOT_ITS_OWN: i32 = 126;
 
 /// Why a command did not succeed, with what it printed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Failed {
-    /// It came to an end of its own and says no.
+    /// The command ran and refuses.
     #[error("{0}")]
     Refused(String),
-    /// It has no answer: it could not be run, took too long or was killed.
+    /// No answer: the command could not be run, took too long, or was killed.
     #[error("{0}")]
     Unanswered(String),
 }
 
-/// What a command printed, or why it failed: its status, and what it printed.
+/// Returns the output of a command, or why it failed, with its status and output.
 pub(super) async fn run(
     command: &str,
     argument: Option<&OsStr>,
@@ -82,7 +83,7 @@ pub(super) async fn run(
     }
 }
 
-/// Reads to the end, so that nobody who prints is stopped by a full pipe, and keeps the beginning.
+/// Reads to the end, so that a full pipe blocks no process, and keeps the beginning.
 async fn collect(mut pipe: impl AsyncRead + Unpin, kept: Arc<Mutex<Vec<u8>>>) {
     let mut buffer = [0; 1024];
     while let Ok(read @ 1..) = pipe.read(&mut buffer).await {

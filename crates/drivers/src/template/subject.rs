@@ -1,5 +1,6 @@
-//! What templates are filled with: what is exposed, and for the agent of a load balancer its whole plan. It
-//! can be had without some of those it is for, which is how those are found that a check refuses.
+//! The input of templates: what is exposed and, for the agent of one load balancer, its whole plan. A subject can be
+//! cut down to some consumers, which is how the publisher finds those that a check refuses. Pure; the publisher and the
+//! driver call it.
 
 use super::certificates::{self, Bundles};
 use super::data::{self, Data};
@@ -14,35 +15,35 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What templates are filled with.
+/// The input of templates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Subject {
     /// kube2lb's view.
     pub cluster: Cluster,
-    /// All that a load balancer must do.
+    /// The desired state of the load balancer, for its agent.
     pub plan: Option<Desired>,
-    /// The folder in which the certificates of the plan are files.
+    /// The folder with the files of the plan's certificates.
     pub certificates: Option<Arc<str>>,
 }
 
-/// What templates ask for. Whoever needs something of a load balancer that no template asks for is left out
-/// rather than served otherwise.
+/// The optional settings that all templates read. A consumer that needs another one is left out rather than served
+/// without it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Knows {
-    /// Which clients may use a Service.
+    /// The address ranges that may use a Service.
     pub source_ranges: bool,
-    /// How a host is served over TLS.
+    /// The TLS settings of a host.
     pub tls: bool,
-    /// Who is led to the same member again.
+    /// Whether a client stays with the same member, and how.
     pub persistence: bool,
-    /// Whether members are told the client's address.
+    /// Whether members get the client's address by the PROXY protocol.
     pub proxy_protocol: bool,
-    /// Whether members see the client's own address.
+    /// Whether members see the client's address or the proxy's.
     pub snat: bool,
 }
 
 impl Knows {
-    /// What both ask for.
+    /// The settings that both read.
     pub fn and(self, other: Self) -> Self {
         Self {
             source_ranges: self.source_ranges && other.source_ranges,
@@ -53,7 +54,7 @@ impl Knows {
         }
     }
 
-    /// What a pool needs that is not asked for, by its name in a template.
+    /// A setting that a pool needs and that is not read: its name in a template, and what it is for.
     fn lacks(self, pool: &Pool) -> Option<(&'static str, &'static str)> {
         let needs = [
             (
@@ -82,19 +83,20 @@ impl Knows {
 }
 
 impl Subject {
-    /// What is exposed, and no plan.
+    /// What is exposed, without a plan.
     pub fn exposed(cluster: Cluster) -> Self {
         Self { cluster, plan: None, certificates: None }
     }
 
-    /// The plan of a load balancer; its Services at ports of their own are entries too. Those are left
-    /// out, and told, whose texts a template must not see, or who need what not all templates ask for.
+    /// The plan of a load balancer; its Services with listeners of their own are entries, too. Leaves out and reports
+    /// consumers with texts that a template must not see, and consumers that need a setting that not all templates
+    /// read.
     pub fn planned(plan: &Desired, domain: &str, knows: &Knows) -> (Self, Vec<Told>) {
         Self::planned_with(plan, domain, knows, None)
     }
 
-    /// With a folder for certificates, and what files in it hold, hosts are left out whose own has not come:
-    /// their owners are told by who waits for it.
+    /// The same with a folder for certificates and the content of its files. Leaves out a host until its certificate
+    /// has come; the agent, which learns that from the resolver, tells the owner.
     pub(super) fn planned_with(
         plan: &Desired,
         domain: &str,
@@ -157,7 +159,7 @@ impl Subject {
         sites.filter_map(|site| certificate_of(site)).cloned().collect()
     }
 
-    /// For whom it is, the load balancer itself left aside.
+    /// The consumers in it, without the load balancer itself.
     pub(super) fn consumers(&self) -> BTreeSet<ConsumerRef> {
         let services = self.cluster.services.iter().map(|entry| &entry.consumer);
         let plan = self.plan.iter();
@@ -168,13 +170,13 @@ impl Subject {
         all.filter(|consumer| consumer.kind != ConsumerKind::LoadBalancer).cloned().collect()
     }
 
-    /// The same for some only.
+    /// The same for some consumers only.
     pub(super) fn only(&self, keep: impl Fn(&ConsumerRef) -> bool) -> Self {
         let plan = self.plan.as_ref().map(|plan| without(plan, &keep));
         Self { cluster: self.cluster.only(keep), plan, certificates: self.certificates.clone() }
     }
 
-    /// As templates have it: kube2lb's schema, and the plan as `Plan` and `plan`.
+    /// The data for templates: kube2lb's schema, and the plan as `Plan` and `plan`.
     pub fn data(&self) -> Data {
         let mut data = data::cluster(&self.cluster);
         if let (Data::Fields(fields), Some(plan)) = (&mut data, &self.plan) {
@@ -209,7 +211,7 @@ fn lacks(word: &str, what: &str) -> String {
     format!("{what}, and not all templates here use {word}; it is left out")
 }
 
-/// A text that a configuration file could take for more than a word.
+/// A text that a configuration file could read as more than one word.
 fn unfit(value: &Value) -> Option<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~/:@!&()*+,=%".contains(c);
     match value {
@@ -234,7 +236,7 @@ fn pools_of(action: &Action) -> impl Iterator<Item = &Arc<str>> {
     pools.iter().map(|weighted| &weighted.pool)
 }
 
-/// A plan for some only, with the pools that they need.
+/// A plan for some consumers only, with the pools that they need.
 fn without(plan: &Desired, keep: impl Fn(&ConsumerRef) -> bool) -> Desired {
     let shared = |consumer: &ConsumerRef| consumer.kind == ConsumerKind::LoadBalancer;
     let mut kept = plan.clone();
@@ -260,7 +262,7 @@ fn without(plan: &Desired, keep: impl Fn(&ConsumerRef) -> bool) -> Desired {
     kept
 }
 
-/// The Services of a plan that have ports of their own.
+/// The Services of a plan that have listeners of their own.
 fn entries(plan: &Desired, domain: &str) -> Cluster {
     let mut services: Vec<Entry> =
         plan.listeners.values().filter_map(|resolved| entry(plan, resolved)).collect();
@@ -301,9 +303,9 @@ fn entry(plan: &Desired, resolved: &ResolvedListener) -> Option<Entry> {
     })
 }
 
-/// A plan as JSON: listeners, pools with their members, sites with their rules. No keys, no secrets, but the
-/// files in which they are. Every field is there, so that a template may ask for it: what is left out
-/// elsewhere is null or empty.
+/// A plan as JSON: listeners, pools with their members, sites with their rules. It has no keys and secrets, only the
+/// paths of the files with keys. Every field is there, so that a template may read it: fields that are omitted
+/// elsewhere are null or empty here.
 fn written(plan: &Desired, certificates: Option<&str>) -> Value {
     let listeners = plan.listeners.values().map(|resolved| {
         let mut written = json!(resolved.listener);
@@ -363,7 +365,7 @@ fn written(plan: &Desired, certificates: Option<&str>) -> Value {
     })
 }
 
-/// Adds to an object what it lacks of another; what is no object stays.
+/// Adds missing fields to an object. Does nothing to other values.
 fn fill(written: &mut Value, fields: &Value) {
     if let (Some(written), Some(fields)) = (written.as_object_mut(), fields.as_object()) {
         for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! What the tests of templates share: entries, a folder with a template, and what publishes it.
+//! Shared by the tests of templates: entries, and a folder with a template and its publisher.
 
 mod engines;
 mod planned;
@@ -53,7 +53,7 @@ fn names(rules: &str) -> Arc<ServerNames> {
     Arc::new(ServerNames::new(rules).unwrap())
 }
 
-/// A folder with a template, and what publishes it.
+/// A folder with a template and the output of a publisher.
 struct Stage {
     folder: tempfile::TempDir,
 }
@@ -79,7 +79,7 @@ impl Stage {
         Publisher::new(vec![target], notifiers, names(""), Duration::from_secs(20)).unwrap()
     }
 
-    /// A notifier that counts in a file.
+    /// A notifier that counts its runs in a file.
     fn counter(&self) -> String {
         format!("command:echo x >> {}", self.path("count").display())
     }

@@ -1,5 +1,5 @@
-//! Which words a Jinja template asks with: those between its braces, comments left aside. A template that
-//! does not have the word for something cannot serve what needs it.
+//! Finds the words in the expressions and statements of a Jinja template, without comments. A template without the word
+//! for a setting cannot serve consumers that need it. Pure; the parent module calls it.
 
 use std::collections::BTreeSet;
 

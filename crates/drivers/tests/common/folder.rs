@@ -4,8 +4,8 @@ use super::{Duration, Instant};
 use std::path::Path;
 use std::process::Command;
 
-/// A folder. The programs that were started with its files end with it, so that a test that fails leaves none
-/// running. A driver leaves its program running when it is dropped: traffic goes on.
+/// A folder. Dropping it kills the programs that run with its files, so that a failed test leaves none running.
+/// Dropping a driver does not: its program goes on serving.
 pub(crate) struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -21,7 +21,7 @@ impl Folder {
 impl Drop for Folder {
     #[allow(clippy::disallowed_methods, reason = "asks until no process is left")]
     fn drop(&mut self) {
-        // A driver that has not noticed its end yet may start its program once more.
+        // A driver that has not noticed yet may restart its program once more.
         let until = Instant::now() + Duration::from_secs(5);
         loop {
             let running = running(self.path());
@@ -29,14 +29,14 @@ impl Drop for Folder {
                 return;
             }
             let pids = running.iter().map(ToString::to_string);
-            // One of them may have ended by itself.
+            // One of them may have exited by itself.
             let _ = Command::new("kill").arg("-KILL").args(pids).output();
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// The processes of which the command line names a file in this folder, and their children.
+/// The processes with a file of this folder in their command line, and their children.
 pub(crate) fn running(folder: &Path) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let all: Vec<u32> = all.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect();
@@ -51,7 +51,7 @@ pub(crate) fn running(folder: &Path) -> Vec<u32> {
     named.iter().chain(children).copied().collect()
 }
 
-/// The process that started another.
+/// The parent of a process.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|it| it.strip_prefix("PPid:")?.trim().parse().ok())

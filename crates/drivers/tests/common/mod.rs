@@ -1,4 +1,4 @@
-//! What tests of drivers of programs have in common: members that answer with their name, plans, requests.
+//! Shared by the tests of programs' drivers: members that answer with their name, plans, requests.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub(crate) mod folder;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers every request with its name.
+/// A backend that answers every request with its name.
 pub(crate) async fn backend(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -48,14 +48,14 @@ pub(crate) async fn backend(name: &'static str) -> SocketAddr {
     at
 }
 
-/// Answers every request with its name, but for those of `/slow`, which it counts.
+/// A backend that answers every request with its name. It leaves requests for `/slow` unanswered and counts them.
 pub(crate) struct Slow {
     pub(crate) at: SocketAddr,
     asked: Arc<AtomicUsize>,
 }
 
 impl Slow {
-    /// How often it was asked for what takes too long.
+    /// How many requests for `/slow` it got.
     pub(crate) fn slow(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
@@ -89,11 +89,11 @@ pub(crate) async fn slow(name: &'static str) -> Slow {
     Slow { at, asked }
 }
 
-/// A port that nobody has, and that nobody is given who asks for any.
+/// A free port, outside the range from which the kernel takes ports for port 0.
 pub(crate) async fn free_port() -> u16 {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     loop {
-        // Processes of tests that run at once begin at places of their own.
+        // Test processes that run at once start at different ports.
         let next = std::process::id() as usize * 101 + NEXT.fetch_add(1, Ordering::Relaxed);
         let port = u16::try_from(10_000 + next % 20_000).unwrap();
         if TcpListener::bind(("127.0.0.1", port)).await.is_ok() {
@@ -110,7 +110,7 @@ pub(crate) async fn get(port: u16, host: &str, path: &str) -> Result<(u16, Strin
     Ok((status, body.to_owned()))
 }
 
-/// A whole answer to a request with these lines more.
+/// The whole answer to a request with these additional lines.
 pub(crate) async fn ask(port: u16, host: &str, path: &str, lines: &str) -> Result<String, String> {
     let asking = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -125,8 +125,7 @@ pub(crate) async fn ask(port: u16, host: &str, path: &str, lines: &str) -> Resul
     asking.await.map_err(|_| "no answer".to_owned())?.map_err(|error| error.to_string())
 }
 
-/// A client that asks without a pause while something else happens; how many answers were good, and what
-/// was not.
+/// Sends requests without a pause while something else happens. Returns the number of good answers, and the failures.
 pub(crate) async fn meanwhile<T>(
     port: u16,
     host: &str,
@@ -259,7 +258,7 @@ pub(crate) fn listener(at: SocketAddr) -> Change<ListenerKey, Arc<ResolvedListen
     Change::Put(ListenerKey::of(&listener), Arc::new(ResolvedListener { consumer, listener }))
 }
 
-/// One host, one pool, these members.
+/// An update with one host and one pool with these members.
 pub(crate) async fn first(at: &[SocketAddr]) -> (u16, Update) {
     let port = free_port().await;
     let update = Update {

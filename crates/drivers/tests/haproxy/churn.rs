@@ -1,4 +1,4 @@
-//! Members that change without end, beside other changes and while HAProxy loads its files.
+//! Tests members that change without end, beside other changes and while HAProxy loads its files.
 
 use crate::both::{Checks, script, start};
 use crate::common::{
@@ -58,7 +58,7 @@ async fn members_that_come_with_another_namespaces_setting_bring_its_reload_no_s
     update.pools.extend(generations::setting("e", "evil", 1).pools);
     update.members.push(members("e", &[theirs.at]));
     update.sites.push(foreign("evil", "e"));
-    // With two old generations evil waits for four seconds.
+    // With two old generations the namespace `evil` waits for four seconds.
     let options = Options {
         min_reload_interval: Duration::from_secs(1),
         max_old_generations: 3,
@@ -96,7 +96,7 @@ async fn many_members_change_while_what_haproxy_refuses_is_looked_for() {
     checks.allow(before + 1);
     driver.apply(&refused("bad")).await.unwrap();
     checks.one_after(before + 1).await;
-    // The check that has begun does not end meanwhile, and HAProxy loads nothing after it.
+    // The check in progress does not end meanwhile, so HAProxy loads nothing.
     let many = Update { members: vec![crowd("p", 900).1], ..Update::default() };
     assert!(driver.apply(&many).await.unwrap().waiting);
     has_servers(&folder.path().join("admin.sock"), "p", 900).await;
@@ -117,9 +117,9 @@ async fn what_haproxy_has_after_a_load_that_failed_is_seen_and_brought_in_step_a
         ..options(folder.path())
     };
     let (mut driver, _) = start(options, &update).await;
-    // The first comparison is due before this is heard, the next in an hour.
+    // The first comparison is due before this update, the next one in an hour.
     driver.apply(&Update::default()).await.unwrap();
-    // As if the server had come to a process that did not stay.
+    // As if the server had been sent to a process that is gone.
     let socket = folder.path().join("admin.sock");
     ask(&socket, &format!("set server p/{a} state maint")).await.unwrap();
     assert_eq!(get(port, "a.example", "/").await.unwrap().0, 503);
@@ -129,8 +129,8 @@ async fn what_haproxy_has_after_a_load_that_failed_is_seen_and_brought_in_step_a
     driver.drain(Duration::ZERO).await;
 }
 
-/// A socket in front of HAProxy's master. Once the processes from before a load have stopped, it does not answer which
-/// processes there are until the test allows it.
+/// A socket in front of HAProxy's master. Once the processes from before a load have stopped, it delays the answer to
+/// `show proc` until the test allows it.
 struct SlowMaster {
     path: PathBuf,
     is_slow: Arc<AtomicBool>,
@@ -187,7 +187,7 @@ async fn members_that_came_during_a_load_are_told_before_processes_from_before_i
         .await;
     let before = checks.begun();
     checks.allow(before);
-    // One of its own kind is a load for every HAProxy.
+    // A pool of a kind of its own needs a load in every HAProxy.
     let mut other = plain("q");
     other.source_ranges = vec!["0.0.0.0/0".parse().unwrap()];
     let load = Update {

@@ -1,4 +1,4 @@
-//! What a pool is asked to do, as its members and clients meet it; also when it is asked while it serves.
+//! Tests the settings of a pool as members and clients see them, also when a setting changes while the pool serves.
 
 use super::{ask, options, processes, program};
 use crate::common::{
@@ -38,7 +38,7 @@ async fn change(driver: &mut Driven, pool: Pool) {
     assert_eq!(settled(driver, report).await, Report::default());
 }
 
-/// Answers with what connections begin with: `plain`, `proxied` or `h2c`.
+/// A backend that answers with the way in which the connection begins: `plain`, `proxied` or `h2c`.
 async fn judge() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -59,7 +59,7 @@ async fn judge() -> SocketAddr {
                     "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{said}"
                 );
                 let _ = stream.write_all(answer.as_bytes()).await;
-                // What is not read would take the answer along.
+                // Unread input would reset the connection and lose the answer.
                 let _ = stream.read(&mut [0; 4096]).await;
             });
         }
@@ -78,7 +78,7 @@ async fn a_setting_that_changes_while_a_pool_serves_is_brought_into_force() {
     answers(port, "a.example", "/", 200, "proxied").await;
     change(&mut driver, plain("p")).await;
     answers(port, "a.example", "/", 200, "plain").await;
-    // What answers is no HTTP/2.
+    // The member does not speak HTTP/2.
     change(&mut driver, Pool { speaks: Speaks::H2c, ..plain("p") }).await;
     eventually("HTTP/2", async || match get(port, "a.example", "/").await? {
         (502 | 503, _) => Ok(()),
@@ -88,7 +88,7 @@ async fn a_setting_that_changes_while_a_pool_serves_is_brought_into_force() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// Answers with its name, and with 500 where it is asked how it is and is not well.
+/// A backend that answers with its name. If it is not well, it answers health checks with 500.
 async fn moody(name: &'static str) -> (SocketAddr, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -132,7 +132,7 @@ async fn a_member_that_is_not_well_gets_nothing_until_it_is() {
         .await;
     };
     seen(&["a", "b"]).await;
-    // Asked for while it serves.
+    // The pool gets its health check while it serves.
     let check = HealthCheck { http_path: Some("/up".into()), interval_ms: 200, fall: 2, rise: 2 };
     well.store(false, Ordering::Relaxed);
     change(&mut driver, Pool { health_check: Some(check), ..plain("p") }).await;
@@ -142,7 +142,7 @@ async fn a_member_that_is_not_well_gets_nothing_until_it_is() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// Sends back what it gets.
+/// A backend that returns what it gets.
 async fn echo() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -190,7 +190,7 @@ async fn a_connection_that_is_silent_for_too_long_ends() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// HAProxy with another beginning of what is run.
+/// A wrapper script that runs these lines before HAProxy.
 fn wrapped(folder: &Path, lines: &str) -> PathBuf {
     let path = folder.join("program");
     let mut file = std::fs::File::create(&path).unwrap();
@@ -264,7 +264,7 @@ async fn what_haproxy_can_be_told_depends_on_the_one_that_runs() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// A host with a certificate of its own, which is known by this number.
+/// Adds a host with a certificate of its own; the number makes its hash.
 fn secured(host: &str, number: u32, update: &mut Update) {
     let hash: Arc<str> = format!("{number:064x}").into();
     let issued = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();

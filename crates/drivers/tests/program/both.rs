@@ -1,4 +1,4 @@
-//! What holds for every program that is driven. Compiled once for each, with what is its own from the binary's root.
+//! Tests for every program. Compiled once for each program; the binary's root has what is special about it.
 
 use crate::common::{
     Folder, answers, backend, consumer, eventually, exact, first, free_port, get, listener,
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::task::{LocalSet, spawn_local};
 
-/// Drives it with this, and waits until it is in force.
+/// Starts a driver with this update, and waits until the update is in force.
 pub(crate) async fn start(options: Options, update: &Update) -> (Driven, Report) {
     let mut driver = drive(options, Counters::default()).await.unwrap();
     let report = driver.apply(update).await.unwrap();
@@ -24,7 +24,7 @@ pub(crate) async fn start(options: Options, update: &Update) -> (Driven, Report)
     (driver, report)
 }
 
-/// A program that does this first, in a shell.
+/// A wrapper script that runs these lines before the program.
 pub(crate) fn script(folder: &Path, lines: &str) -> PathBuf {
     let script = folder.join("program");
     let text = format!("#!/bin/sh\n{lines}\nexec {} \"$@\"\n", program().display());
@@ -33,7 +33,7 @@ pub(crate) fn script(folder: &Path, lines: &str) -> PathBuf {
     script
 }
 
-/// Sends a signal, if there is somebody to send it to.
+/// Sends a signal, if the process exists.
 pub(crate) fn signal(pid: u32, name: &str) {
     Command::new("kill").args([name, &pid.to_string()]).status().unwrap();
 }
@@ -127,7 +127,7 @@ async fn one_that_somebody_else_runs_is_driven_and_left_running() {
     let error = driver.apply(&update).await.unwrap_err();
     assert!(error.retry, "{error}");
 
-    // As the error says: with the files that were just written.
+    // As the error advises: start it with the files that were just written.
     let mut running = tokio::process::Command::new(program())
         .args(outside(folder.path()))
         .kill_on_drop(true)
@@ -150,14 +150,14 @@ async fn why_it_does_not_load_what_its_check_accepted_is_told() {
     let folder = Folder::new();
     let a = backend("a").await;
     let (port, update) = first(&[a]).await;
-    // Its check can be made to accept everything.
+    // The check can be made to accept everything.
     let lie = folder.path().join("lie");
     let lies = format!("{IS_CHECK} && [ -e {} ] && exit 0", lie.display());
     let options = Options { program: script(folder.path(), &lies), ..options(folder.path()) };
     let (mut driver, _) = start(options, &update).await;
 
     std::fs::write(&lie, "").unwrap();
-    // The reason comes at once, or when it is tried again.
+    // The reason comes at once, or with the second try.
     let mut trouble = driver.apply(&refused("bad")).await.err().map(|it| it.to_string());
     while trouble.is_none() {
         let report = tokio::time::timeout(Duration::from_secs(30), driver.changed()).await;
@@ -199,7 +199,7 @@ async fn of_two_that_are_refused_only_together_one_is_left_out() {
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// A program whose checks wait until the test lets them go on.
+/// A program with checks that wait until the test allows them.
 pub(crate) struct Checks {
     folder: Folder,
     pub(crate) program: PathBuf,
@@ -225,14 +225,14 @@ impl Checks {
         lines.map_or(0, |lines| lines.lines().count() as u64)
     }
 
-    /// Lets so many go on, counted from the first.
+    /// Allows the first `count` checks.
     pub(crate) fn allow(&self, count: u64) {
         let next = self.folder.path().join("next");
         std::fs::write(&next, count.to_string()).unwrap();
         std::fs::rename(&next, self.folder.path().join("allowed")).unwrap();
     }
 
-    /// Waits until the one after so many has begun.
+    /// Waits until more than `count` checks have begun.
     pub(crate) async fn one_after(&self, count: u64) {
         eventually("a check that waits", async || match self.begun() {
             begun if begun > count => Ok(()),
@@ -242,7 +242,7 @@ impl Checks {
     }
 }
 
-/// Some that are accepted, and cannot be told without a reload.
+/// Many consumers that are accepted and need a reload.
 fn many(at: SocketAddr) -> Update {
     let hosts = (0..16).map(|i| format!("h{i}"));
     Update {
@@ -253,7 +253,7 @@ fn many(at: SocketAddr) -> Update {
     }
 }
 
-/// Both in one.
+/// Joins two updates.
 fn and(mut one: Update, other: Update) -> Update {
     one.pools.extend(other.pools);
     one.members.extend(other.members);
@@ -268,7 +268,7 @@ fn without<K: Clone, V>(changes: &[Change<K, V>]) -> Vec<Change<K, V>> {
     keys.map(Change::Remove).collect()
 }
 
-/// One that looks for what is refused, and waits in the fourth check after so many; and its port.
+/// A driver in a search, whose fourth check waits, with its port and the number of checks before.
 async fn searching(folder: &Path) -> (Checks, Driven, u16, u64) {
     let checks = Checks::new();
     let a = backend("a").await;
@@ -280,7 +280,7 @@ async fn searching(folder: &Path) -> (Checks, Driven, u16, u64) {
     };
     let (mut driver, _) = start(options, &update).await;
     let before = checks.begun();
-    // All of it, what has not changed, and the first half of what has.
+    // The checks of everything, of all unchanged suspects, and of the first half of the changed ones.
     checks.allow(before + 3);
     let report = driver.apply(&and(many(a), refused("bad"))).await.unwrap();
     assert!(report.waiting, "{report:?}");
@@ -294,7 +294,7 @@ async fn what_is_newer_goes_live_before_the_search_for_what_was_refused_is_over(
     let (checks, mut driver, port, before) = searching(folder.path()).await;
     assert_ne!(get(port, "h0.example", "/").await.unwrap().0, 200, "nothing of it is accepted");
 
-    // The search has begun its next check; the one after that is of what is newer.
+    // The search has begun its next check; the check after that is for the newer state.
     let bad = refused("bad");
     let (pools, sites) = (without(&bad.pools), without(&bad.sites));
     let better = Update { pools, sites, ..Update::default() };
@@ -333,14 +333,14 @@ async fn one_that_is_refused_and_changes_all_the_time_keeps_nobody_waiting() {
     let folder = Folder::new();
     let (checks, mut driver, port, before) = searching(folder.path()).await;
 
-    // It asks for something else, as bad, while it is looked for: of that one search the others go live.
+    // `bad` changes during the search for it: the others go live after this one search.
     let another = site(exact("another.example"), "/", "p", "bad");
     let changed = Update { sites: vec![another], ..Update::default() };
     let (report, ()) =
         tokio::join!(driver.apply(&changed), async { checks.allow(u32::MAX.into()) });
     assert!(report.unwrap().waiting);
     answers(port, "h0.example", "/", 200, "a").await;
-    // A second search would have made ten more.
+    // A second search would need ten more checks.
     assert!(checks.begun() < before + 18, "{} checks", checks.begun() - before);
     driver.drain(Duration::from_secs(5)).await;
 }
@@ -350,7 +350,7 @@ async fn new_ones_that_are_refused_all_the_time_keep_nobody_waiting() {
     let folder = Folder::new();
     let (checks, mut driver, port, _) = searching(folder.path()).await;
     checks.allow(u32::MAX.into());
-    // When one is found, the next is there.
+    // When one refused consumer is found, the next one is there.
     let flood = async {
         for n in 0.. {
             driver.apply(&refused(&format!("bad{n}"))).await.unwrap();
@@ -375,7 +375,7 @@ async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_fo
         Err(_) => Ok(()),
     })
     .await;
-    // The driver pauses before it starts one that ended, and the search must last longer than that.
+    // The driver pauses before it restarts a program, and the search must last longer than that.
     let slowly = async {
         for count in 4..10 {
             checks.allow(before + count);
@@ -391,7 +391,7 @@ async fn a_program_that_dies_is_started_again_while_what_it_refuses_is_looked_fo
     driver.drain(Duration::from_secs(5)).await;
 }
 
-/// Stops the workers of now, as a machine does that is busy elsewhere, and lets them go on when it is dropped.
+/// Stops the current workers, as if the machine were busy, and continues them when dropped.
 pub(crate) struct Stopped(pub(crate) Vec<u32>);
 
 impl Stopped {

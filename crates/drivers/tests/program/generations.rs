@@ -1,5 +1,5 @@
-//! Processes from before a reload that hold connections: how many there are, and what they cost the changes and connections of
-//! other namespaces. Compiled once for each program.
+//! Tests processes from before a reload that hold connections: how many there are, and what they cost the changes and
+//! connections of other namespaces. Compiled once for each program.
 
 use crate::both::start;
 use crate::common::{
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-/// A request that is never answered.
+/// Sends a request that is never answered.
 pub(crate) async fn hold(port: u16, host: &str, at: &Slow) -> TcpStream {
     let before = at.slow();
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -34,7 +34,7 @@ fn is_open(stream: &TcpStream) -> bool {
     matches!(stream.try_read(&mut [0; 1]), Err(why) if why.kind() == ErrorKind::WouldBlock)
 }
 
-/// Another setting of a pool of this namespace, which needs a reload.
+/// A change of a setting of this namespace's pool, which needs a reload.
 pub(crate) fn setting(name: &str, namespace: &str, round: usize) -> Update {
     let mut pool = plain(name);
     pool.service.namespace = namespace.into();
@@ -44,7 +44,7 @@ pub(crate) fn setting(name: &str, namespace: &str, round: usize) -> Update {
     Update { pools: vec![put(pool)], ..Update::default() }
 }
 
-/// A master, and as many generations of workers as this.
+/// The number of processes of a master and this many generations of workers.
 fn most(generations: usize) -> usize {
     1 + generations * workers_of_a_load()
 }
@@ -77,7 +77,7 @@ async fn a_namespace_that_needs_reloads_all_the_time_leaves_few_processes_and_de
     for round in 0..30 {
         held.push(hold(port, "evil.example", &theirs).await);
         driver.apply(&setting("e", "evil", round)).await.unwrap();
-        // Time enough for a reload, if it may be.
+        // Enough time for a reload, if one may start.
         let soon = tokio::time::timeout(Duration::from_millis(300), driver.changed());
         let _ = soon.await.map(Result::unwrap);
     }

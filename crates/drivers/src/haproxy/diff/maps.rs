@@ -1,5 +1,5 @@
-//! The difference of maps. While a reload is due, a request is led only where what runs can serve it: an
-//! entry whose backend is not loaded yet is withheld, and with it goes nothing that it replaces.
+//! The difference of maps. While a reload is due, a request is sent only to a backend that runs: an entry whose backend
+//! is not loaded yet is withheld, and what it replaces stays. Pure; `diff` calls it.
 
 use super::super::command::Command;
 use super::super::text::Word;
@@ -7,32 +7,32 @@ use super::super::wanted::{Section, Wanted};
 use super::Observed;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A map is replaced rather than changed where so many of its entries change.
+/// A map with more changed entries than this is replaced as a whole.
 const MANY: usize = 200;
 
-/// What becomes of all maps.
+/// The difference of all maps.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    /// What is to be told.
+    /// The commands.
     pub(super) commands: Vec<Command>,
-    /// What entries that are not wanted like that still lead to afterwards.
+    /// The values of unwanted entries that stay for now.
     pub(super) kept: BTreeSet<Word>,
 }
 
-/// What a map says, by the end of its name.
+/// The meaning of a map, by the end of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Says {
-    /// Whose a host is.
+    /// The namespace that owns a host.
     Owner,
-    /// What becomes of a path on a host.
+    /// What to do with a path of a host.
     Action,
-    /// Which hosts are not served in clear text.
+    /// The hosts that are not served in clear text.
     Secure,
-    /// What a host is shown with.
+    /// The certificate of a host.
     Certificate,
 }
 
-/// The entry whose map this is, and what it says.
+/// The entry that a map belongs to, and the map's meaning.
 fn meaning(map: &str) -> (&str, Says) {
     let name = map.strip_prefix("maps/").unwrap_or(map);
     let (entry, kind) =
@@ -46,14 +46,14 @@ fn meaning(map: &str) -> (&str, Says) {
     (entry, says)
 }
 
-/// What is to be done about all maps.
+/// Finds the difference of all maps.
 pub(super) fn diff(observed: &Observed, wanted: &Wanted, reloads: bool) -> Maps {
     let wait = if reloads { Wait::new(observed, wanted) } else { Wait::default() };
     let mut found = Maps::default();
     for (map, running) in &observed.maps {
         match wanted.maps.get(map) {
             Some(entries) => diff_map(map, running, entries, &wait, &mut found),
-            // Its frontend is there until the reload.
+            // Its frontend stays until the reload.
             None => found.kept.extend(running.values().cloned()),
         }
     }
@@ -63,11 +63,11 @@ pub(super) fn diff(observed: &Observed, wanted: &Wanted, reloads: bool) -> Maps 
 /// What waits for a reload.
 #[derive(Debug, Default)]
 struct Wait<'a> {
-    /// Backends that run; none where nothing waits.
+    /// The running backends. None: nothing waits.
     backends: Option<BTreeSet<&'a Word>>,
-    /// Hosts of which an action waits, by entry.
+    /// The hosts with an action that waits, by entry.
     hosts: BTreeMap<&'a str, BTreeSet<&'a str>>,
-    /// What frontends will say that are other ones now, by entry.
+    /// The new texts of frontends that change, by entry.
     frontends: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
@@ -100,29 +100,29 @@ impl<'a> Wait<'a> {
         wait
     }
 
-    /// Whether what runs can do what a rule says.
+    /// Whether the running HAProxy can carry out an action.
     fn can_act(&self, value: &Word) -> bool {
         let Some(backends) = &self.backends else { return true };
         match value.as_str().strip_prefix('=') {
-            // Those that every frontend has.
+            // Every frontend has these two.
             Some(status) => matches!(status, "404" | "503"),
             None => backends.contains(value),
         }
     }
 
-    /// Whether an entry may be told now.
+    /// Whether an entry may be sent now.
     fn leads(&self, entry: &str, says: Says, key: &Word, value: &Word) -> bool {
         match says {
             Says::Action => self.can_act(value),
-            // Another answers for it until it can be served.
+            // Until the host can be served, another site answers for it.
             Says::Owner => !self.hosts.get(entry).is_some_and(|it| it.contains(host(key))),
-            // To a port that is perhaps not open yet.
+            // The redirect may lead to a port that is not open yet.
             Says::Secure => !self.frontends.contains_key(entry),
             Says::Certificate => true,
         }
     }
 
-    /// Whether what answers for a host waits, so that what answers until then must not go.
+    /// Whether the new answer for a host waits, so that the present one must stay.
     fn replaces(&self, entry: &str, key: &Word) -> bool {
         let gone = host(key);
         let waits = self.hosts.get(entry).into_iter().flatten();

@@ -1,4 +1,4 @@
-//! Differences of plans, as the commands they become; and that doing them leaves none.
+//! Tests the commands for the difference of two plans, and that they leave no difference.
 
 use super::super::budget::Held;
 use super::super::render::tests::settings;
@@ -19,7 +19,7 @@ fn wanted(desired: &Desired) -> Wanted {
     wanted_by(desired, false)
 }
 
-/// What a HAProxy is to have that can be told of backends, or cannot.
+/// The configuration for an HAProxy that can, or cannot, add backends at run time.
 fn wanted_by(desired: &Desired, adds_backends: bool) -> Wanted {
     let version = if adds_backends { Version(3, 4) } else { Version(2, 6) };
     let settings = Settings { version, ..settings(Path::new("/run")) };
@@ -168,7 +168,7 @@ fn a_check_is_given_up_without_a_reload_and_comes_back_without_one_while_haproxy
     assert_eq!(diff(&observed, &without(2)), Diff::default());
     let found = diff(&observed, &all);
     assert_eq!(found, Diff { reload: None, commands: vec![check(2, true)] });
-    // One that was loaded without a check.
+    // A server that was loaded without a check.
     let observed = Observed::loaded(&without(2));
     assert!(diff(&observed, &all).reload.is_some());
     assert_eq!(diff(&observed, &without(2)), Diff::default());
@@ -244,7 +244,7 @@ fn members_change_as_they_run_while_another_setting_waits_for_a_reload() {
     assert_eq!(found.commands, expected);
 }
 
-/// A host whose only rule leads here.
+/// A plan with a host that has a single rule, which leads to this pool.
 fn one_rule(kind: PathKind, to: &str) -> Desired {
     let mut desired = everything();
     let rule = rule(kind, "/moved", forward(to));
@@ -309,7 +309,7 @@ fn many_changes_of_a_map_replace_it_at_once() {
 }
 
 proptest! {
-    /// Doing what the difference says leaves no difference, whatever ran before.
+    /// Carrying out the difference leaves no difference, whatever ran before.
     #[test]
     fn what_was_told_is_what_was_wanted(
         before in prop::collection::btree_map(0u8..12, 0u8..6, 0..12),
@@ -321,7 +321,7 @@ proptest! {
             let mut desired = everything();
             for (host, last) in hosts {
                 let host = Host::Exact(format!("h{host}.example").into());
-                // Where a pool need not be loaded, hosts bring theirs along.
+                // An HAProxy that can add backends gets a new pool with each host.
                 let to = if adds_backends { format!("in/{last}") } else { POOL.to_owned() };
                 desired.put_site(host, None, "h", vec![prefix(&format!("/{last}"), &to)]);
                 if adds_backends {

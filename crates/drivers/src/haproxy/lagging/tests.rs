@@ -1,4 +1,4 @@
-//! Parts of what HAProxy lacks, told to a value that stands for HAProxy.
+//! Sends parts to a model of HAProxy.
 
 use super::*;
 use crate::haproxy::command::Secret;
@@ -14,7 +14,7 @@ fn address(number: usize) -> SocketAddr {
     ([10, (number >> 16) as u8, (number >> 8) as u8, number as u8], 80).into()
 }
 
-/// A backend that has some servers and is to have others.
+/// Adds a backend that has some servers and wants others.
 fn backend(
     name: &str,
     running: impl Iterator<Item = usize>,
@@ -35,7 +35,7 @@ fn servers(numbers: impl Iterator<Item = usize>) -> Servers {
     Servers::new(&numbers.map(member).collect::<Vec<_>>())
 }
 
-/// Tells HAProxy the next parts, and returns them.
+/// Applies the next parts to the model, and returns them.
 fn tell(lagging: &mut Lagging, observed: &mut Observed, wanted: &Wanted) -> Vec<Part> {
     let parts = lagging.next(Stay::None, usize::MAX, |it| lacks(observed, wanted, it));
     for part in &parts {
@@ -59,7 +59,7 @@ fn lacks(observed: &Observed, wanted: &Wanted, backend: &Word) -> Lacks {
     Lacks::of(observed, wanted, &BTreeSet::new(), backend)
 }
 
-/// Evil's twenty backends swap 900 servers each, shop's one swaps one.
+/// Each of the twenty backends of `evil` swaps 900 servers; the backend of `shop` swaps one.
 fn attacked() -> (Observed, Wanted, Lagging) {
     let (mut observed, mut wanted) = (Observed::default(), Wanted::default());
     let mut lagging = Lagging::default();
@@ -200,7 +200,7 @@ fn servers_stay_bounded_while_all_members_are_replaced_faster_than_haproxy_is_to
         }
     }
     assert_eq!(largest, 2 * WANTED + SPARE, "servers wait for removals");
-    // Servers that wait cost nothing: they are told when there is room again.
+    // Waiting servers cost nothing: they are sent when there is room again.
     assert!(told < 300 && lagging.is_empty() && lagging.holds());
     while lagging.holds() {
         sweep(&mut lagging, &mut observed);
@@ -273,7 +273,7 @@ fn backends_that_rules_are_about_to_lead_to_have_two_servers_first_and_the_rest_
     for n in 0..400 {
         backend(&format!("shop{n}"), 0..0, 0..50, (&mut observed, &mut wanted));
     }
-    // A member that drains takes no traffic; a backend that has a server has time.
+    // A draining member takes no traffic, and a backend that serves need not be opened.
     backend("drains", 0..0, 0..50, (&mut observed, &mut wanted));
     let draining = wanted.servers.get_mut(&word("drains")).unwrap();
     draining.weights.values_mut().take(10).for_each(|weight| *weight = 0);
@@ -311,7 +311,7 @@ fn a_backend_of_which_servers_are_refused_waits_whatever_changes_and_no_other_wi
 }
 
 proptest! {
-    /// Whatever backends lack, and however they change between two parts: HAProxy has all of it in the end.
+    /// Whatever backends lack, and however they change between two parts: in the end HAProxy has everything.
     #[test]
     fn parts_add_up_to_all(
         sizes in prop::collection::vec((0..400_usize, 0..400_usize, 0..3_usize), 1..6),

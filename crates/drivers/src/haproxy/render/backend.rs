@@ -1,4 +1,5 @@
-//! A pool as a section: how its members are chosen, asked and checked.
+//! Renders a pool as a backend section: load balancing, persistence, limits and health checks of its members. Pure; the
+//! renderer calls it.
 
 use super::super::text::{BadText, Word};
 use super::super::version::Version;
@@ -9,19 +10,19 @@ use bowline_core::plan::{Algorithm, Limits, Persistence, PersistenceKey, Pool, S
 use bowline_core::update::CookieSecret;
 use std::fmt::Write as _;
 
-/// What leads to a pool.
+/// Whether HTTP rules or TCP listeners lead to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Http,
     Tcp,
 }
 
-/// Checks of members whose pool asks for none: only those that failed are asked, every second, until they
-/// answer. HAProxy must be given some interval for the others.
+/// The check for pools without a health check: only members that failed are checked, every second, until they answer.
+/// HAProxy requires an interval for the others.
 const PASSIVE: &str = " check inter 1h fastinter 1s downinter 1s fall 3 rise 1 observe layer4 \
                        error-limit 3 on-error mark-down";
 
-/// What is said of every server, with a space before it. One that is not checked takes no file of its own.
+/// The options of a server, with a leading space. An unchecked server needs no file descriptor for a check.
 pub(super) fn options(pool: &Pool, checked: bool) -> String {
     let mut options = String::new();
     if pool.speaks == Speaks::H2c {
@@ -36,7 +37,7 @@ pub(super) fn options(pool: &Pool, checked: bool) -> String {
     if pool.proxy_protocol {
         options.push_str(" check-send-proxy");
     }
-    // It is known by this word: see `command::CHECK`.
+    // `command::CHECK` recognizes a checked server by this word.
     match &pool.health_check {
         None => options.push_str(PASSIVE),
         Some(check) => {
@@ -48,13 +49,13 @@ pub(super) fn options(pool: &Pool, checked: bool) -> String {
     options
 }
 
-/// Whether HAProxy remembers clients for a pool.
+/// Whether HAProxy remembers which client uses which member of a pool.
 pub(super) fn has_table(pool: &Pool) -> bool {
     pool.persistence.as_ref().is_some_and(|it| it.by == PersistenceKey::SourceIp)
 }
 
-/// Whether nothing in the section of a pool is its alone, so that others can have the same one. A table of
-/// clients, a cookie, ranges, limits and a request with a name in it belong to one pool.
+/// Whether the section of a pool has nothing that only this pool can have, so that pools can share it. A table of
+/// clients, a cookie, ranges, limits and a health check with a host name belong to one pool.
 pub(super) fn is_of_a_kind(pool: &Pool, mode: Mode) -> bool {
     mode == Mode::Http
         && pool.persistence.is_none()
@@ -76,7 +77,7 @@ pub(super) fn text(
         Mode::Tcp => lines.extend(["mode tcp", "option srvtcpka"].map(str::to_owned)),
     }
     match pool.algorithm {
-        // Who belongs to whom is not known after a reload: then clients find their member by their address.
+        // The table may be lost in a reload: then clients find the same member by their address.
         Algorithm::RoundRobin if has_table(pool) => {
             lines.extend(["balance source", "hash-type consistent"].map(str::to_owned));
         }
@@ -94,7 +95,7 @@ pub(super) fn text(
     }
     match (mode, pool.timeouts.backend_ms) {
         (Mode::Http, Some(ms)) => lines.push(format!("timeout server {}ms", ms.max(1))),
-        // Once bytes went both ways there is one time for both.
+        // In tunnel mode one timeout applies to both directions.
         (Mode::Tcp, Some(ms)) => {
             let both = ["server", "tunnel"].map(|it| format!("timeout {it} {}ms", ms.max(1)));
             lines.extend(both);
@@ -119,7 +120,7 @@ pub(super) fn text(
     lines.iter().map(|line| format!("    {line}\n")).collect()
 }
 
-/// The section with the one entry that all pools of a consumer are counted in.
+/// The name of the section whose single entry counts all pools of a consumer.
 pub(super) fn counted(limits: &Limits) -> String {
     let consumer = &limits.consumer;
     let kind = consumer.kind.to_string();
@@ -127,7 +128,7 @@ pub(super) fn counted(limits: &Limits) -> String {
     format!("limit:{}", short_hash(&parts.map(str::as_bytes)))
 }
 
-/// What is counted there.
+/// The text of that section.
 pub(super) fn counts(version: Version) -> String {
     let bytes = if version.shapes_bandwidth() { ",bytes_out_rate(1s)" } else { "" };
     format!(
@@ -135,8 +136,8 @@ pub(super) fn counts(version: Version) -> String {
     )
 }
 
-/// Holds traffic to limits: what is too much is refused before it is counted, so that as much as is allowed
-/// goes on, however much is tried.
+/// Enforces limits. Excess requests are refused before they are counted, so the allowed number goes through however
+/// many are tried.
 fn limit(lines: &mut Vec<String>, limits: &Limits, mode: Mode, version: Version) {
     let table = counted(limits);
     if let Some(most) = limits.requests_per_second {
@@ -157,7 +158,7 @@ fn limit(lines: &mut Vec<String>, limits: &Limits, mode: Mode, version: Version)
         Mode::Tcp => lines.push(format!("tcp-request content track-sc0 int(1) table {table}")),
     }
     if let Some(bits) = bits {
-        // HAProxy's numbers end at 4 GB a second.
+        // HAProxy's numbers end at 4 GB per second.
         let bytes = (bits / 8).clamp(1, u64::from(u32::MAX));
         let on = match mode {
             Mode::Http => "http-response",
@@ -177,7 +178,7 @@ fn persist(
 ) {
     let seconds = persistence.timeout_seconds.max(1);
     match (persistence.by, mode) {
-        // A cookie in a stream of bytes is nobody's: the planner does not ask for it.
+        // TCP has no cookies; the planner does not ask for them.
         (PersistenceKey::Cookie, Mode::Tcp) => {}
         (PersistenceKey::SourceIp, _) => {
             lines.push(format!("stick-table type ipv6 size 65536 expire {seconds}s peers bowline"));
@@ -196,16 +197,17 @@ fn persist(
     }
 }
 
-/// The path and the host that members are asked for, if they are, and if both can be written.
+/// The path and host of the health check requests. None: members are not sent requests. An error: one of the two cannot
+/// be written.
 fn asked(pool: &Pool) -> Option<Result<(Word, Word), BadText>> {
-    // A member that speaks only HTTP/2 would take the request for garbage: a connection is enough.
+    // A member that speaks only HTTP/2 cannot read this request: the check only connects.
     let check = pool.health_check.as_ref().filter(|_| pool.speaks == Speaks::Http1);
     let path = check.and_then(|check| check.http_path.as_deref())?;
     let host = Word::name(&format!("{}.{}", pool.service.name, pool.service.namespace));
     Some(Word::quoted(path).and_then(|path| Ok((path, host?))))
 }
 
-/// Why members are not asked for the path that a pool wants them to be asked for.
+/// Why the health check of a pool cannot request the path that the pool wants.
 pub(super) fn unasked(pool: &Pool) -> Option<(Reason, &'static str)> {
     pool.health_check.as_ref()?.http_path.as_ref()?;
     match asked(pool) {

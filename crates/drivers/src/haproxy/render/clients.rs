@@ -1,36 +1,37 @@
-//! What one client may have of HAProxy, so that it leaves connections for others: a client is an IPv4 address or the /64
-//! of an IPv6 address, and its connections and requests are counted over all listeners. Every frontend asks for
-//! these lines. They depend on nothing in the plan, so no change of it needs a reload because of them. Pure.
+//! Limits what one client may use of HAProxy, so that it leaves connections for others. A client is an IPv4 address or
+//! the /64 of an IPv6 address; its connections and requests are counted over all listeners. Every frontend includes
+//! these lines. They do not depend on the plan, so no change of the plan causes a reload because of them. Pure; the
+//! renderer calls it.
 
 use super::super::text::{BadText, Word};
 use super::super::wanted::Section;
 use super::Render;
 
-/// Where connections of clients are counted. No pool has such a name.
+/// The table that counts the connections of clients. No pool has this name.
 const CONNECTIONS: &str = ":clients";
-/// Where their requests are.
+/// The table that counts their requests.
 const REQUESTS: &str = ":requests";
 
-/// How many connections one client may have, and how many requests at a time. HAProxy counts two files for a
-/// connection, so this is a quarter of its connections; half where listeners and checks have all the files that they
-/// may have.
+/// How many connections, and how many concurrent requests, one client may have. A connection needs two file
+/// descriptors, so this is a quarter of all connections; half if listeners and health checks use all the descriptors
+/// that they may.
 pub(super) fn most(descriptors: usize) -> usize {
     (descriptors / 8).max(1)
 }
 
-/// What a frontend says first: a connection beyond the limit is reset before anything is read from it.
+/// The first lines of a frontend: a connection beyond the limit is reset before anything is read from it.
 pub(super) fn connections(most: usize) -> Vec<String> {
     let track = "tcp-request connection track-sc1";
     vec![
-        // A listener for both families sees an IPv4 client so; the /64 would be that of all of them.
+        // A listener for both families sees IPv4 clients as IPv6 addresses with this prefix, which would share one /64.
         format!("{track} src table {CONNECTIONS} if {{ src ::ffff:0:0/96 }}"),
-        // No second entry for a connection that has one.
+        // A connection that is counted is not counted again.
         format!("{track} src,ipmask(32,64) table {CONNECTIONS}"),
         format!("tcp-request connection reject if {{ sc1_conn_cur gt {most} }}"),
     ]
 }
 
-/// What a frontend for HTTP says, too: on HTTP/2 one connection has many requests, and each takes a file towards a
+/// More lines for an HTTP frontend: an HTTP/2 connection has many requests, and each needs a file descriptor towards a
 /// member.
 pub(super) fn requests(most: usize) -> Vec<String> {
     let track = "http-request track-sc2";
@@ -46,8 +47,8 @@ pub(super) fn requests(most: usize) -> Vec<String> {
 }
 
 impl Render<'_> {
-    /// The tables. An entry that counts something has a file open, so with as many entries as files there is always
-    /// room for one more client: HAProxy drops entries that count nothing.
+    /// Adds the tables. An entry that counts something has a descriptor open, so with as many entries as descriptors
+    /// there is always room for one more client: HAProxy drops entries that count nothing.
     pub(super) fn tables_of_clients(&mut self) -> Result<(), BadText> {
         let size = self.settings.descriptors.max(1);
         let table = format!("    stick-table type ipv6 size {size} expire 1s store conn_cur\n");

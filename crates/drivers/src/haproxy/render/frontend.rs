@@ -1,5 +1,5 @@
-//! Frontends: where connections come in, and how a request finds its rule. The steps are those of the
-//! built-in proxy's router; what differs from host to host is in maps.
+//! Renders frontends: their listeners, and how a request finds its rule. The steps are those of the built-in proxy's
+//! router; what differs between hosts is in maps. The renderer calls it.
 
 use super::super::text::Word;
 use super::super::wanted::{Section, certificate_file};
@@ -12,11 +12,11 @@ use std::sync::Arc;
 const WEB_LOG: &str = r#"log-format '{"time":"%[date,utime(%Y-%m-%dT%H:%M:%SZ)]","client":"%ci","listener":"%fi:%fp","tls":"%sslv","protocol":"%HV","method":"%[capture.req.method,json(utf8s)]","host":"%[var(txn.host),json(utf8s)]","path":"%[var(txn.path),json(utf8s)]","status":%ST,"bytes_in":%U,"bytes_out":%B,"duration_ms":%Ta,"pool":"%b","member":"%s","retries":"%rc","termination":"%tsc"}'"#;
 const TCP_LOG: &str = r#"log-format '{"time":"%[date,utime(%Y-%m-%dT%H:%M:%SZ)]","client":"%ci","listener":"%fi:%fp","bytes_in":%U,"bytes_out":%B,"duration_ms":%Tt,"pool":"%b","member":"%s","retries":"%rc","termination":"%ts"}'"#;
 
-/// What only a proxy says of a client, however it is written.
+/// Removes the headers that only a proxy may set, in every spelling.
 const SAID: &str = "http-request del-header '^(forwarded|x[-_]forwarded[-_](host|port|prefix|proto|scheme|server|ssl)|\
                     x[-_]real[-_]ip|x_forwarded[-_]for|x-forwarded_for)$' -m reg";
 
-/// A listener whose connections are passed through.
+/// A listener that forwards connections to a pool.
 pub(super) fn tcp(key: &ListenerKey, pool: &Pool, backend: &Word, settings: &Settings) -> String {
     let mut lines = vec![
         "mode tcp".to_owned(),
@@ -56,7 +56,7 @@ fn answer(status: u16, text: &str, condition: &str) -> String {
 }
 
 impl Render<'_> {
-    /// The listeners of an entry in clear text, or those over TLS.
+    /// Adds the frontend of an entry for clear text or for TLS.
     pub(super) fn web_frontend(
         &mut self,
         entry: &Arc<str>,
@@ -68,7 +68,7 @@ impl Render<'_> {
         let mut lines = ["mode http", "option idle-close-on-response"].map(str::to_owned).to_vec();
         let tls = match &routes.any_certificate {
             _ if !secure => String::new(),
-            // Shown to who asks for a name that has no certificate of its own, or for none.
+            // This certificate is for clients that ask for a name without a certificate, or for no name.
             Some(hash) => format!(
                 " ssl crt {} crt-list {} alpn h2,http/1.1",
                 certificate_file(hash),
@@ -97,18 +97,18 @@ impl Render<'_> {
         }
         act(&mut lines, routes, secure);
         let kind = if secure { "https" } else { "http" };
-        // What was a name is one with a kind before it, too.
+        // A name stays valid with a kind before it.
         let _ = Word::section(&format!("{kind}:{name}"))
             .and_then(|name| self.insert_proxy(Section::Frontend(name), indented(&lines).into()));
     }
 }
 
-/// What the request asks for, and which rule it meets: `txn.do` says what is to be done.
+/// Finds the rule that a request matches: `txn.do` is the action.
 fn find(lines: &mut Vec<String>, name: &Word, routes: &Routes) {
     let (hosts, exact, prefix) =
         (map_file(name, "hosts"), map_file(name, "exact"), map_file(name, "prefix"));
     let mut say = |line: &str| lines.push(line.to_owned());
-    // The whole of it: elsewhere a comma would begin another value.
+    // `req.fhdr` takes the whole value; `req.hdr` would split it at a comma.
     say("http-request set-var(txn.host) req.fhdr(host),host_only,lower,rtrim(.)");
     say("http-request set-var(txn.name) var(txn.host)");
     say(
@@ -125,7 +125,7 @@ fn find(lines: &mut Vec<String>, name: &Word, routes: &Routes) {
         bad,
         "{ var(txn.host) -m found } !{ var(txn.host) -m reg '^[]a-z0-9._:[-]*$' }",
     ));
-    // An element that members could resolve: a rule could be passed by with it.
+    // Path elements that members could resolve, to get around a rule.
     let climbs = r"'(^|[/\\;]|%(2f|5c|3b))(\.|%2e){1,2}($|[/\\;]|%(2f|5c|3b))'";
     say(&answer(400, bad, &format!("{{ path -m reg -i {climbs} }}")));
 
@@ -145,7 +145,7 @@ fn find(lines: &mut Vec<String>, name: &Word, routes: &Routes) {
     say("http-request set-var(txn.site) var(txn.host) if { var(txn.owner) -m found }");
     say("http-request set-var(txn.first) var(txn.site)");
     look_up(&routes.exact).iter().for_each(|line| say(line));
-    // The wildcard above it, if it is nobody else's.
+    // The wildcard above it, if it has the same owner.
     let undecided = "!{ var(txn.do) -m found }";
     let admitted = |at: &str| format!("{{ var({at}),strcmp(txn.owner) eq 0 }}");
     say(&format!(
@@ -186,7 +186,8 @@ fn find(lines: &mut Vec<String>, name: &Word, routes: &Routes) {
     look_up(&routes.any).iter().for_each(|line| say(line));
 }
 
-/// A host is served to who was shown its certificate: by its name, or by another with the same one.
+/// Serves a host only to clients that were shown its certificate: by this name, or by another name with the same
+/// certificate.
 fn match_certificate(lines: &mut Vec<String>, name: &Word) {
     let (hosts, certificates) = (map_file(name, "hosts"), map_file(name, "certificates"));
     let mut say = |line: &str| lines.push(line.to_owned());
@@ -214,7 +215,7 @@ fn match_certificate(lines: &mut Vec<String>, name: &Word) {
     say(&answer(421, misdirected, &format!("{other} {shown}")));
 }
 
-/// Does what was found.
+/// Carries out the action.
 fn act(lines: &mut Vec<String>, routes: &Routes, secure: bool) {
     let mut say = |line: String| lines.push(line);
     say(format!("http-request set-var(txn.do) str({NOT_FOUND}) if !{{ var(txn.do) -m found }}"));
@@ -274,7 +275,7 @@ fn act(lines: &mut Vec<String>, routes: &Routes, secure: bool) {
     say(format!("default_backend {NOBODY}"));
 }
 
-/// Sends the client elsewhere. What the redirect leaves out is as in the request.
+/// Redirects the client. Parts that the redirect does not set stay as in the request.
 fn redirected(redirect: &Redirect, condition: &str) -> String {
     let scheme = redirect.scheme.as_deref().unwrap_or("http");
     let literal =

@@ -1,6 +1,6 @@
-//! The sites of one entry as maps. `hosts` says whose a host is, `exact` and `prefix` what becomes of a path on
-//! it, `secure` which hosts are not served in clear text, `certificates` what a host is shown with. Rules
-//! that look at more than a path are lines in the order of the rules, and need a reload to change.
+//! Renders the sites of one entry as maps: `hosts` has the owner of a host, `exact` and `prefix` the action for a path,
+//! `secure` the hosts that are not served in clear text, `certificates` the certificate of a host. Rules that match
+//! more than a path become lines in rule order, and need a reload to change. The renderer calls it.
 
 use super::super::text::{BadText, Word};
 use super::super::wanted::Shown;
@@ -16,30 +16,30 @@ use bowline_core::update::{Extent, ResolvedSite};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What requests are answered with where nothing else is said.
+/// The answer if no rule matches.
 pub(super) const NOT_FOUND: &str = "=404";
 const NOBODY: &str = "=503";
-/// More conditions than HAProxy takes on one line.
+/// The most conditions in one line. HAProxy limits the number of words in a line.
 const CONDITIONS: usize = 8;
 
-/// What a frontend of the entry has to do beside looking into the maps.
+/// The lines of a frontend that the maps cannot express.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    /// Lines for sites with conditions, by where such a site is looked for.
+    /// Lines for sites with conditions, by the kind of host.
     pub(super) exact: Vec<String>,
     pub(super) wildcard: Vec<String>,
     pub(super) any: Vec<String>,
-    /// Sites with an expression as host, in the order in which they are tried.
+    /// Sites with a regular expression as host, in the order of matching.
     pub(super) expressions: Vec<Expression>,
     /// Statuses that rules answer with.
     pub(super) statuses: BTreeSet<u16>,
     pub(super) redirects: BTreeMap<String, Redirect>,
     pub(super) splits: BTreeMap<String, Vec<(String, u32)>>,
-    /// What is shown to who asks for a name that no other site has.
+    /// The certificate for clients that ask for a name that no other site has.
     pub(super) any_certificate: Option<Arc<str>>,
 }
 
-/// A site with an expression as host.
+/// A site with a regular expression as host.
 #[derive(Debug)]
 pub(super) struct Expression {
     pub(super) pattern: Word,
@@ -64,14 +64,14 @@ pub(super) fn map_file(entry: &Word, map: &str) -> String {
     format!("maps/{entry}.{map}.map")
 }
 
-/// The file that says which certificate is shown for which name.
+/// The file of an entry's certificate list.
 pub(super) fn crt_list(entry: &Word) -> String {
     format!("certs/{entry}.crt-list")
 }
 
 impl Routes {
-    /// The sites of an entry. Their maps go into what is wanted.
-    /// HAProxy knows only maps that it looks into: some are for clear text alone, some for TLS.
+    /// Renders the sites of an entry, and adds their maps to the wanted configuration. HAProxy knows only maps that a
+    /// frontend uses: some are used only for clear text, some only for TLS.
     pub(super) fn of(
         render: &mut Render<'_>,
         entry: &Arc<str>,
@@ -163,7 +163,7 @@ impl Routes {
         Ok(())
     }
 
-    /// The rules of a site, in its maps; or as lines, if some look at more than a path.
+    /// Renders the rules of a site into its maps, or as lines if some rules match more than a path.
     fn rules(
         &mut self,
         render: &mut Render<'_>,
@@ -199,7 +199,7 @@ impl Routes {
         lines
     }
 
-    /// What stands in the maps for what a rule does.
+    /// The value in the maps for the action of a rule.
     fn action(
         &mut self,
         render: &mut Render<'_>,
@@ -259,7 +259,7 @@ fn is_usable(redirect: &Redirect) -> bool {
     matches!(redirect.status, 301 | 302 | 303 | 307 | 308) && all.into_iter().all(writable)
 }
 
-/// A rule that looks at the path alone. The first rule of a path counts.
+/// Adds a rule that matches only a path. The first rule of a path wins.
 fn map_entry(maps: &mut Maps, site: &Word, rule: &Rule, action: &str) -> Result<(), BadText> {
     let path = &rule.path.value;
     if !path.starts_with('/') {
@@ -274,12 +274,12 @@ fn map_entry(maps: &mut Maps, site: &Word, rule: &Rule, action: &str) -> Result<
     Ok(())
 }
 
-/// A prefix as it is compared with a path that has a slash at its end: element by element.
+/// A prefix with a slash at its end, to be compared with a path with one: so whole path elements match.
 fn slashed(prefix: &str) -> String {
     format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix))
 }
 
-/// A rule with conditions.
+/// Renders a rule with conditions.
 fn line(site: &Word, rule: &Rule, action: &str) -> Result<String, BadText> {
     let mut conditions = vec![
         "!{ var(txn.do) -m found }".to_owned(),
@@ -316,10 +316,10 @@ fn value(fetch: &str, wanted: &ValueMatch) -> Result<String, BadText> {
     })
 }
 
-/// An expression that must match the whole of a text.
+/// Makes an expression match a whole text.
 fn whole(pattern: &str) -> Result<Word, BadText> {
     let whole = format!(r"\A(?:{pattern})\z");
-    // HAProxy's engine backtracks: what takes long would hold up everybody on the same thread.
+    // HAProxy's engine backtracks: a slow expression would delay all requests of the same thread.
     is_linear(&whole)?;
     Word::pattern(&whole)
 }

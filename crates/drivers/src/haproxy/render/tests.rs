@@ -1,5 +1,5 @@
-//! The renderer against golden files, against HAProxy's own check, and (`hostile`) against people who write
-//! directives where names belong.
+//! Tests the renderer with golden files, with HAProxy's own check, and (`hostile`) with texts of users who write
+//! directives in place of names.
 
 mod hostile;
 
@@ -26,7 +26,7 @@ fn rendered(desired: &Desired) -> Rendered {
         .expect("settings")
 }
 
-/// Writes the files and asks HAProxy what it thinks of them.
+/// Writes the files and returns what HAProxy's check says.
 fn haproxy_says(wanted: &Wanted) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, bytes) in wanted.files() {

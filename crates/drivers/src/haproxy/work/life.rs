@@ -1,4 +1,5 @@
-//! HAProxy as a process: told by its master's socket to load its files, or started, and waited for.
+//! HAProxy as a process: starts it, or makes its master load files, and waits for the result. The
+//! [`Program`](crate::program::work::Program) calls it.
 
 use super::{Common, HaproxyProcess, Loaded, MASTER, trouble};
 use crate::Error;
@@ -9,26 +10,26 @@ use std::io;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How many sessions are ended in one go: changes wait meanwhile.
+/// How many sessions are ended at once; changes wait meanwhile.
 const SESSIONS: usize = 1000;
 
-/// A load that is under way.
+/// A load in progress.
 pub(in crate::haproxy) struct Loading {
-    /// What HAProxy has when it has loaded the files.
+    /// The configuration that is being loaded.
     pub(super) loaded: Loaded,
-    /// What ran until then; none where HAProxy was started.
+    /// The processes from before. None: HAProxy was started.
     before: Option<Processes>,
-    /// The question to its master, until that has answered.
+    /// The reload command to its master, until the master has answered.
     asked: Option<JoinHandle<io::Result<String>>>,
-    /// What its master said.
+    /// The master's answer.
     said: String,
-    /// Since when a worker runs that cannot be asked.
+    /// Since when a new worker runs without an admin socket.
     silent: Option<Instant>,
     until: Instant,
 }
 
 impl Loading {
-    /// Notes what the master has answered, if it has.
+    /// Takes the master's answer, if it has come.
     async fn hear(&mut self) -> Result<(), Error> {
         let Some(asked) = self.asked.take_if(|it| it.is_finished()) else { return Ok(()) };
         let said = asked.await.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -36,7 +37,7 @@ impl Loading {
         Ok(())
     }
 
-    /// Waits for that answer: it says why HAProxy refuses.
+    /// Waits for that answer: it says why HAProxy refuses the files.
     async fn hear_out(&mut self) {
         if let Some(asked) = self.asked.take() {
             let said = tokio::time::timeout(MASTER, asked).await;
@@ -46,19 +47,19 @@ impl Loading {
 }
 
 impl HaproxyProcess {
-    /// What its master says. One that has just reloaded is away for a moment.
+    /// The processes that its master lists. After a reload a master is unreachable for a moment.
     pub(super) async fn processes(&self, common: &Common) -> io::Result<Processes> {
         let there = common.child.is_some() || self.pid != 0;
         let answer = self.master.ask_patiently("show proc\n", there, MASTER).await?;
         Ok(readback::processes(&answer))
     }
 
-    /// Makes HAProxy load the files that are in place, by a reload or by starting it.
+    /// Makes HAProxy load the installed files, by a reload or by starting it.
     pub(super) async fn reload_or_start(&mut self, common: &mut Common) -> Result<Loading, Error> {
         self.log.begin();
         let (before, asked) = match self.processes(common).await {
             Ok(before) => {
-                // From 2.7 on the master answers when it is over.
+                // Since 2.7 the master answers when the reload is over.
                 let master = self.master.clone();
                 let asked = tokio::spawn(async move { master.ask_for("reload\n", LOADING).await });
                 (Some(before), Some(asked))
@@ -81,16 +82,16 @@ impl HaproxyProcess {
         })
     }
 
-    /// Why HAProxy did not load what it was given: what its master said to that, which it does from 2.7 on, else
-    /// what it printed, if that is ours to read.
+    /// Why HAProxy did not load its files: from the master's answer, which says so since 2.7, or else from HAProxy's
+    /// output, if we can read it.
     fn why(&self, said: &str) -> Option<String> {
         let printed = self.log.of_load();
         let alerted = [said, &printed].into_iter().find(|it| it.contains("[ALERT]"));
         alerted.map(|said| Self::complaint(said).chars().take(300).collect())
     }
 
-    /// Whether workers from before a reload take no connections any more: each says that it stops, or is gone. They
-    /// are told to before the new one begins, and on a busy machine may be the last to hear of it.
+    /// Whether the workers from before a reload accept no more connections: each says that it stops, or is gone. They
+    /// are told to stop before the new worker starts, but on a busy machine they may react last.
     async fn have_stopped(&self, before: Option<&Processes>) -> bool {
         for worker in before.into_iter().flat_map(|it| &it.workers) {
             let said = self.master.ask(&format!("@!{worker} show info\n")).await;
@@ -101,18 +102,18 @@ impl HaproxyProcess {
         true
     }
 
-    /// Ends what an old worker carries, by its master's socket: HAProxy may run in another container, where it gets no
-    /// signal of ours. The worker ends when clients have closed their side, or half a minute later; what remains is ended at the
-    /// next look.
+    /// Ends the sessions of an old worker through its master's socket: HAProxy may run in another container, where our
+    /// signals do not reach it. The worker exits when clients have closed their side, or half a minute later. The next
+    /// look ends what remains.
     pub(super) async fn end_sessions(&self, worker: u32) {
         let listed = self.master.ask(&format!("@!{worker} show sess\n")).await.unwrap_or_default();
         for session in readback::sessions(&listed).into_iter().take(SESSIONS) {
-            // One that has ended meanwhile is what is wanted.
+            // A session that has ended meanwhile needs nothing.
             let _ = self.master.ask(&format!("@!{worker} shutdown session {session}\n")).await;
         }
     }
 
-    /// Whether HAProxy says that it has loaded what is wanted, and the workers from before take nothing any more.
+    /// Whether HAProxy says that it has loaded what is wanted, and the earlier workers accept no more connections.
     pub(super) async fn has_mark(
         &mut self,
         common: &mut Common,
@@ -121,7 +122,7 @@ impl HaproxyProcess {
         loading.hear().await?;
         let Loading { loaded, before, .. } = &*loading;
         let answer = self.admin.ask("show info\n").await;
-        // The one before it may have had the same files.
+        // The earlier worker may have had the same files.
         let is_new = |info: readback::Info| {
             info.mark == loaded.mark
                 && before.as_ref().is_none_or(|it| !it.workers.contains(&info.pid))
@@ -153,7 +154,7 @@ impl HaproxyProcess {
             let why = self.why(&loading.said);
             why.unwrap_or_else(|| "it refuses; its log says why".to_owned())
         } else if loading.silent.is_some_and(|since| since.elapsed() >= MASTER) {
-            // Somebody has removed it meanwhile: a worker takes it over and does not make it anew.
+            // The socket's file was removed meanwhile: a new worker takes the socket over and does not create the file.
             "its socket is gone".to_owned()
         } else if Instant::now() >= loading.until {
             "it takes too long".to_owned()
@@ -163,8 +164,8 @@ impl HaproxyProcess {
         Err(trouble("loading HAProxy's files", cause))
     }
 
-    /// A worker takes the sockets of the one before it over, and does not see that their files are gone: it is
-    /// told of another file, which it must make.
+    /// Chooses another socket for HAProxy's files. A worker takes over the sockets of the earlier one, and does not
+    /// notice that their files are gone; a socket with another path it must create.
     pub(super) fn take_other_socket(&mut self) {
         let usual = &self.options.admin_socket;
         let socket = match self.settings.admin_socket == *usual {

@@ -1,5 +1,5 @@
-//! Seeing what HAProxy has: all of it is read back when HAProxy may be another one, when it complains, and from
-//! time to time, since somebody else may have changed it.
+//! Observes HAProxy: reads back everything when HAProxy may be another process, when it complains, and from time to
+//! time, since others may have changed it. It changes nothing in HAProxy; the driver calls it.
 
 use super::speak::pool_namespace;
 use super::{Common, DRAIN, HaproxyProcess, Loaded, trouble};
@@ -33,7 +33,7 @@ impl HaproxyProcess {
                 let known = |it: &Word| Some((it.clone(), pool_namespace(common, it)?));
                 self.owners.extend(observed.servers.keys().filter_map(known));
                 self.observed = Some(observed);
-                // Servers that somebody before us retired are removed by us.
+                // The driver removes also servers that an earlier agent retired.
                 let ends = Instant::now() + DRAIN;
                 let servers = self.observed.iter().flat_map(|it| &it.servers);
                 let retired = servers.flat_map(|(backend, servers)| {
@@ -53,7 +53,8 @@ impl HaproxyProcess {
         }
     }
 
-    /// The one that runs may be another than the program that checks files: it decides what it can be told.
+    /// Takes the version of the running HAProxy, which may differ from the executable that checks files: it decides
+    /// which commands can be used.
     fn meet(&mut self, common: &mut Common, running: &str) -> Result<(), Error> {
         version::is_usable(running)
             .map_err(|why| trouble("looking at the HAProxy that runs", why))?;
@@ -83,7 +84,7 @@ impl HaproxyProcess {
             observed.ranges.clone_from(&wanted.ranges);
         }
         if self.settings.version.adds_backends() {
-            // One that was told of backends and then started again has those of its files.
+            // An HAProxy that got backends by command and was then restarted has only those of its files.
             let there = readback::backends(&self.admin.ask("show backend\n").await?);
             observed.sections.retain(|section, _| match section {
                 Section::Backend(name) => there.contains(name),
@@ -111,7 +112,7 @@ impl HaproxyProcess {
         Ok((info, observed))
     }
 
-    /// Whether HAProxy is there and the one we know.
+    /// Whether HAProxy runs and is the one that the driver knows.
     pub(super) async fn look_at_it(&mut self, _common: &Common) -> Result<Seen, Error> {
         let info = match self.admin.ask("show info\n").await {
             Ok(answer) => readback::info(&answer),
@@ -119,7 +120,7 @@ impl HaproxyProcess {
                 return Err(trouble("asking HAProxy how it is", cause));
             }
             Err(_) => {
-                // It may run, and its socket be gone.
+                // It may run without its socket.
                 let answer = self.master.ask("show proc\n").await.unwrap_or_default();
                 self.deaf = !readback::processes(&answer).workers.is_empty();
                 return Ok(if self.deaf { Seen::Deaf } else { Seen::Nobody });

@@ -1,5 +1,5 @@
-//! Telling HAProxy: commands go to its runtime socket, and what it then has is known. What it does not take is
-//! read back; what it cannot be told is left to a reload.
+//! Sends commands to HAProxy's runtime socket, and keeps track of what HAProxy then has. After a refusal it reads back
+//! what HAProxy has; what commands cannot change it leaves to a reload. The driver calls it.
 
 use super::{Common, DRAIN, HaproxyProcess, RETRY, SWEEP, SWEPT, trouble};
 use crate::Error;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many removals of servers have an answer of their own.
+/// How many removals of servers share one answer.
 const TOLD_APART: usize = 50;
 
 impl HaproxyProcess {
-    /// Sends all but servers. What HAProxy does not take is told once more, as it is after what HAProxy says that it
-    /// has: we may have been wrong about it.
+    /// Sends commands other than changes of servers. After a refusal it sends the remaining difference once more,
+    /// computed from what was read back: our view of HAProxy may have been wrong.
     pub(super) async fn send_all(
         &mut self,
         common: &mut Common,
@@ -43,24 +43,24 @@ impl HaproxyProcess {
         }
     }
 
-    /// These backends have servers that HAProxy is not told of yet.
+    /// Puts backends into the queue: HAProxy lacks changes of their servers.
     pub(super) fn lag(&mut self, common: &Common, backends: impl IntoIterator<Item = Word>) {
         for backend in backends {
             self.lagging.insert(&self.namespace_of(common, &backend), backend);
         }
     }
 
-    /// A server was retired, and its connections may live until then.
+    /// Notes that a server was retired and that its connections may live until `ends`.
     pub(super) fn leaves(&mut self, common: &Common, server: Server, ends: Instant) {
-        // While servers are retired all the time, those from before are removed nevertheless.
+        // A steady flow of retired servers must not delay the removal of earlier ones.
         if self.leaving.is_empty() {
             self.sweep_at = Instant::now() + SWEEP;
         }
         self.leaving.insert(&self.namespace_of(common, &server.0), server, ends);
     }
 
-    /// Tells HAProxy the next part of servers that it lacks; of backends that lack more than `most` lines nothing. What it
-    /// does not take is told once more, as above. True: something was told.
+    /// Sends HAProxy the next part of the changes of servers that it lacks; nothing for backends that lack more than
+    /// `most` lines. What HAProxy refuses is sent once more, as above. True: something was sent.
     pub(super) async fn tell_servers(
         &mut self,
         common: &mut Common,
@@ -77,7 +77,7 @@ impl HaproxyProcess {
         self.tell_parts(common, parts).await.map(|()| told)
     }
 
-    /// Tells HAProxy of the first servers of backends: rules are about to lead to them.
+    /// Sends HAProxy the first servers of backends that rules are about to lead to.
     pub(super) async fn tell_opening(
         &mut self,
         common: &mut Common,
@@ -97,14 +97,14 @@ impl HaproxyProcess {
         if complaints.is_empty() || self.loads {
             return Ok(());
         }
-        // HAProxy has something else than we believed, perhaps also elsewhere.
+        // HAProxy differs from our view, perhaps elsewhere too.
         let Some(observed) = &self.observed else { return Ok(()) };
         let rest = Split::of(diff(observed, &common.wanted).commands, &common.wanted);
         let again = self.lacking(common, parts.into_iter().flat_map(|it| it.commands).collect());
         self.lag(common, rest.changed.into_iter().chain(rest.gone));
         let complaints = self.send_once(common, again.clone()).await?;
         if !rest.structure.is_empty() {
-            // The structure that is about to be told is told once; what else differs is found by the comparison.
+            // Structure that is about to be sent is sent once; the comparison finds the remaining differences.
             self.compare_at = Instant::now();
         }
         let refused = self.lacking(common, again.into_iter().collect());
@@ -120,14 +120,14 @@ impl HaproxyProcess {
         Err(trouble("telling HAProxy of servers", complaints.join("; ")))
     }
 
-    /// The namespace of a backend, also where its pool is gone.
+    /// The namespace of a backend, also if its pool was removed.
     fn namespace_of(&self, common: &Common, backend: &Word) -> Arc<str> {
         let namespace = pool_namespace(common, backend);
         let namespace = namespace.or_else(|| self.owners.get(backend).cloned());
         namespace.unwrap_or_else(|| "".into())
     }
 
-    /// What of these commands for servers HAProxy lacks.
+    /// The commands of these that HAProxy still lacks.
     fn lacking(&self, common: &Common, commands: BTreeSet<Command>) -> Vec<Command> {
         let Some(observed) = &self.observed else { return Vec::new() };
         let backends: BTreeSet<_> = commands.iter().filter_map(of_server).collect();
@@ -138,8 +138,8 @@ impl HaproxyProcess {
         lacks.filter(|it| commands.contains(it)).collect()
     }
 
-    /// Sends commands and returns the complaints. What HAProxy then has is known; it is read back if it
-    /// complains.
+    /// Sends commands, returns the complaints, and updates the view of HAProxy. If there are complaints, reads back
+    /// what HAProxy has.
     async fn send_once(
         &mut self,
         common: &mut Common,
@@ -180,7 +180,7 @@ impl HaproxyProcess {
                 self.loaded.sections.insert(Section::Backend(backend.clone()), body);
             }
         }
-        // While a load is under way another process may have answered; when it is over all is read back.
+        // While a load is in progress another process may have answered; after the load everything is read back.
         if !complaints.is_empty() && !self.loads {
             tracing::warn!(
                 ?complaints,
@@ -200,7 +200,7 @@ impl HaproxyProcess {
         Ok(complaints)
     }
 
-    /// Replaces a map from one moment to the next.
+    /// Replaces a map atomically.
     async fn replace(&self, map: &str, entries: &[(Word, Word)]) -> std::io::Result<Vec<String>> {
         let answer = self.admin.ask(&format!("prepare map {map}\n")).await?;
         let Some(version) = answer.trim().strip_prefix("New version created: ") else {
@@ -210,13 +210,14 @@ impl HaproxyProcess {
         if complaints.is_empty() {
             return self.send(vec![format!("commit map @{version} {map}\n")]).await;
         }
-        // Not all of it is there: what was there before stays.
+        // Not all entries were accepted: the old map stays.
         self.send(vec![format!("clear map @{version} {map}\n")]).await?;
         Ok(complaints)
     }
 
-    /// Deletes retired servers that have no connections, and cuts sessions of those past their drain time; 1,000 in
-    /// one sweep, namespaces in turn, so that a tenant that changes thousands of members keeps no other change waiting.
+    /// Deletes retired servers that have no connections, and cuts sessions of those past their drain time. One sweep
+    /// handles 1,000 servers, and namespaces take turns, so a tenant that changes thousands of members does not delay
+    /// other changes.
     pub(super) async fn sweep(&mut self, common: &mut Common) -> Result<(), Error> {
         let now = Instant::now();
         let leaving = self.leaving.next(SWEPT);
@@ -253,15 +254,15 @@ impl HaproxyProcess {
         Ok(())
     }
 
-    /// Cuts connections, and tries removals; which of them were done.
+    /// Cuts connections and tries removals. Returns which removals succeeded.
     async fn remove(&self, cuts: &[Command], removals: &[Command]) -> std::io::Result<Vec<bool>> {
         self.send(command::messages(cuts)).await?;
         removed(removals, &self.admin).await
     }
 }
 
-/// Asks HAProxy for removals of servers, some at a time; which of them were done. Where an answer does not tell, the
-/// removals that it is for are tried again with the next sweep, and only those.
+/// Asks HAProxy for removals of servers, some at a time. Returns which succeeded. If an answer cannot be matched to its
+/// removals, only those are tried again with the next sweep.
 async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bool>> {
     let mut removed = Vec::with_capacity(removals.len());
     for part in removals.chunks(TOLD_APART) {
@@ -275,7 +276,7 @@ async fn removed(removals: &[Command], admin: &Socket) -> std::io::Result<Vec<bo
     Ok(removed)
 }
 
-/// The namespace of the pool that a backend is for; none where the pool is gone.
+/// The namespace of a backend's pool. None: the pool was removed.
 pub(super) fn pool_namespace(common: &Common, backend: &Word) -> Option<Arc<str>> {
     let pool = common.desired.pools.get(&*backend.pool_name())?;
     Some(pool.service.namespace.clone())

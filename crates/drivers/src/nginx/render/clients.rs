@@ -1,36 +1,37 @@
-//! What one client may have of nginx, so that it leaves connections for others: a client is an IPv4 address or the /64 of
-//! an IPv6 address. Each process counts for itself, because each has connections of its own, and the kernel may lead
-//! all of a client's to one of them. nginx counts requests from the end of their head on, and connections of TCP and
-//! sessions of UDP from their beginning. Pure.
+//! Limits what one client may use of nginx, so that it leaves connections for others. A client is an IPv4 address or
+//! the /64 of an IPv6 address. Each process counts for itself, because each has connections of its own, and the kernel
+//! may send all connections of a client to one process. nginx counts HTTP requests from the end of their headers, and
+//! TCP connections and UDP sessions from their beginning. Pure; the renderer calls it.
 
 use super::super::text::{BadText, Word};
 use super::{CONNECTIONS, Settings};
 
-/// Bytes of a binary IPv6 address, and of its /64.
+/// The bytes of a binary IPv6 address, and of its /64.
 const IPV6: &str = r"~(?s)\A(?<bowline_network>.{8}).{8}\z";
 
-/// Room for 262,144 clients; nginx has memory for those that are there. A client beyond them is refused.
+/// Memory for 262,144 clients. nginx keeps only the present ones, and refuses clients beyond that.
 const ROOM: &str = "16m";
 
-/// What is said of clients to all servers of nginx.
+/// The limits on clients, for all servers of nginx.
 pub(super) struct Clients {
     /// How many connections one client may have in a process.
     most: u64,
-    /// What tells the zones of this file from those of another. nginx keeps a zone over a reload, with what processes
-    /// counted that were ended: their connections would count for ever.
+    /// A hash in the names of the zones, so that each file has zones of its own. nginx keeps a zone over a reload,
+    /// including the counts of killed processes: their connections would count forever.
     file: String,
 }
 
 impl Clients {
-    /// For so many listeners, and the file with this hash. Each connection has another one to a member, so an eighth of
-    /// all that a process can have are a quarter for clients.
+    /// The limits beside this number of listeners, for the file with this hash. Each connection of a client needs a
+    /// second one to a member, so an eighth of all connections of a process is a quarter of those that clients can
+    /// have.
     pub(super) fn new(settings: &Settings, listeners: usize, file: String) -> Self {
         let listeners = u64::try_from(listeners).unwrap_or(u64::MAX);
         let all = CONNECTIONS.min(settings.files).saturating_sub(listeners);
         Self { most: (all / 8).max(1), file }
     }
 
-    /// Requests. Those of the agent, at a socket of its own, are not counted.
+    /// Limits on requests. The agent's own requests, at the status socket, are not counted.
     pub(super) fn http(&self) -> Result<String, BadText> {
         let Self { most, file } = self;
         let key = key("$pid", "        \"unix:\" \"\";\n")?;
@@ -40,8 +41,8 @@ impl Clients {
         ))
     }
 
-    /// Connections, and sessions of datagrams. A datagram may carry any address: sessions count apart from
-    /// connections, and all of them have half of what a process has.
+    /// Limits on connections and on UDP sessions. A datagram may have any source address, so sessions count apart from
+    /// connections, and all sessions together get a quarter of a process's connections.
     pub(super) fn stream(&self) -> Result<String, BadText> {
         let Self { most, file } = self;
         let key = key("$protocol $pid", "")?;
@@ -56,7 +57,7 @@ impl Clients {
     }
 }
 
-/// What a client is counted by.
+/// The map with the key that a client is counted by.
 fn key(before: &str, others: &str) -> Result<String, BadText> {
     let six = Word::quoted(IPV6)?;
     Ok(format!(
@@ -86,7 +87,7 @@ mod tests {
         assert_eq!(most(4, 8), 1, "one that may have none could not be served");
     }
 
-    /// The names of all zones in which clients are counted.
+    /// The names of the zones that count clients.
     fn zones(config: &str) -> BTreeSet<String> {
         let names = config.split("zone=").skip(1).filter_map(|it| it.split(':').next());
         names.filter(|it| !it.starts_with("limit-")).map(str::to_owned).collect()

@@ -1,11 +1,11 @@
-//! What nginx is told whatever its plan says: how it runs, where it says what it has loaded, and how it
-//! treats all requests. The built-in proxy is the model.
+//! Renders the settings that do not depend on the plan: how nginx runs, where it reports what it has loaded, and how it
+//! treats all requests. It follows the built-in proxy. Pure; the renderer calls it.
 
 use super::super::text::{BadText, Word};
 use super::{CONNECTIONS, Settings, Stream};
 
-/// An element that members could resolve, so that a rule could be passed by with it; and what begins a fragment,
-/// which no client sends, and after which nginx reads no further where members may.
+/// Matches path elements that members could resolve, to get around a rule; and `#`: no client sends it, and members may
+/// stop reading there.
 const CLIMBS: &str = r"~*#|^[^?]*([/\\;]|%(2f|5c|3b))(\.|%2e){1,2}($|[/\\;?]|%(2f|5c|3b))";
 const HOST: &str = r"~*^([a-z0-9._:\[\]-]*) \1\.?(:[0-9]*)?$";
 const NO_HOST: &str = r"~*^[a-z0-9._:\[\]-]* $";
@@ -13,10 +13,10 @@ const NO_HOST: &str = r"~*^[a-z0-9._:\[\]-]* $";
 const WEB_LOG: &str = r#"'{"time":"$time_iso8601","client":"$remote_addr","listener":"$server_addr:$server_port","tls":"$ssl_protocol","protocol":"$server_protocol","method":"$request_method","host":"$host","path":"$uri","status":$status,"bytes_in":$request_length,"bytes_out":$bytes_sent,"duration_s":$request_time,"pool":"$proxy_host","member":"$upstream_addr"}'"#;
 const STREAM_LOG: &str = r#"'{"time":"$time_iso8601","client":"$remote_addr","listener":"$server_addr:$server_port","protocol":"$protocol","status":$status,"bytes_in":$bytes_received,"bytes_out":$bytes_sent,"duration_s":$session_time,"member":"$upstream_addr"}'"#;
 
-/// Where nginx says why it does not load what it was given.
+/// The file where nginx says why it does not load its configuration.
 pub(crate) const LOG: &str = "error.log";
 
-/// What only a proxy says of a client, and is told here.
+/// The headers towards members. Those that only a proxy may set replace the client's.
 const TOLD: [(&str, &str); 13] = [
     ("Host", "$http_host"),
     ("Connection", "$bowline_connection"),
@@ -121,7 +121,7 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
         "grpc_next_upstream_tries 3",
         "grpc_next_upstream_timeout 15s",
         "proxy_socket_keepalive on",
-        // A member's answer is an answer, not an order.
+        // A member's headers must not control nginx.
         "proxy_ignore_headers X-Accel-Redirect X-Accel-Expires X-Accel-Limit-Rate X-Accel-Buffering X-Accel-Charset",
         "grpc_ignore_headers X-Accel-Redirect X-Accel-Charset",
         "proxy_pass_header Date",
@@ -132,7 +132,7 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
     }
     for (header, value) in TOLD {
         text.push_str(&format!("    proxy_set_header {header} {value};\n"));
-        // HTTP/2 has no connection to speak of.
+        // HTTP/2 has no such headers.
         if !matches!(header, "Connection" | "Upgrade") {
             text.push_str(&format!("    grpc_set_header {header} {value};\n"));
         }
@@ -181,7 +181,7 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
     Ok(text)
 }
 
-/// The beginning of what carries TCP and UDP.
+/// The beginning of the `stream` block.
 pub(super) fn stream(settings: &Settings) -> Result<String, BadText> {
     let log = match &settings.log_socket {
         Some(socket) => format!(

@@ -1,4 +1,4 @@
-//! A pool as an upstream, and what a location or server says that leads to it.
+//! Renders a pool as an upstream, and the lines of a location or server that leads to it. Pure; the renderer calls it.
 
 use super::super::text::Word;
 use super::short_hash;
@@ -6,27 +6,26 @@ use bowline_core::plan::{Algorithm, PersistenceKey, Pool, Speaks};
 use bowline_core::update::{Member, MemberState};
 use std::collections::BTreeMap;
 
-/// What leads to a pool.
+/// Whether HTTP rules or stream listeners lead to a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     Http,
     Stream,
 }
 
-/// The most weight that a member gets; where clients are hashed, each unit takes 160 places.
+/// The largest weight of a member. If clients are hashed, each unit of weight takes 160 points of the hash ring.
 const HEAVIEST: u32 = 256;
 const HEAVIEST_HASHED: u32 = 16;
 
-/// How long another member is looked for. Longer than nginx waits for a connection, and shorter than it waits for
-/// an answer.
+/// How long nginx tries other members: longer than it waits for a connection, shorter than it waits for an answer.
 const TRIES_MS: u64 = 15_000;
 
-/// Upstreams by name, each with whether it has members that take traffic.
+/// Upstreams by name. None: the pool has no member that takes traffic.
 #[derive(Debug, Default)]
 pub(super) struct Upstreams(BTreeMap<Word, Option<String>>);
 
 impl Upstreams {
-    /// Takes a pool in; says whether it has members that take traffic. nginx has no upstream without.
+    /// Adds a pool. Returns whether it has members that take traffic: without any, nginx accepts no upstream.
     pub(super) fn put(&mut self, name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> bool {
         let upstream = || upstream(name, pool, members, mode);
         self.0.entry(name.clone()).or_insert_with(upstream).is_some()
@@ -37,7 +36,7 @@ impl Upstreams {
     }
 }
 
-/// The variable with what clients of a pool are known by that have a cookie, which has the same name.
+/// The name of the cookie of a pool, and of the variable that identifies a client by it.
 pub(super) fn cookie(pool: &Pool) -> String {
     format!("bowline_{}", short_hash(&[b"cookie", pool.name.as_bytes()]))
 }
@@ -46,7 +45,7 @@ fn has_cookie(pool: &Pool) -> bool {
     pool.persistence.is_some_and(|it| it.by == PersistenceKey::Cookie)
 }
 
-/// What clients are known by: the cookie that they bring, else one that they are given.
+/// The map that identifies clients: by the cookie that they send, or else by a new one.
 pub(super) fn key(pool: &Pool) -> Option<String> {
     let name = cookie(pool);
     has_cookie(pool).then(|| {
@@ -68,7 +67,7 @@ fn upstream(name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> Option<
     } else if by_address {
         lines.push("hash $remote_addr consistent".to_owned());
     } else if pool.algorithm == Algorithm::LeastConnections {
-        // Without it each process would count for itself.
+        // Without a zone each process would count for itself.
         lines.push(format!("zone {name} {}k", 64 + members.len()));
         lines.push("least_conn".to_owned());
     }
@@ -76,7 +75,7 @@ fn upstream(name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> Option<
     for (member, weight) in members.iter().zip(weights(members, hashed)) {
         let at = Word::socket(member.address);
         ready |= weight > 0;
-        // A slow answer counts as a failure of the member, and anybody can ask for three of those.
+        // nginx counts a slow answer as a failure of the member, and any client can cause three of those.
         let fails = match mode {
             Mode::Http => "max_fails=0",
             Mode::Stream => "max_fails=3 fail_timeout=5s",
@@ -87,7 +86,7 @@ fn upstream(name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> Option<
             weight => format!("server {at} weight={weight} {fails}"),
         });
     }
-    // A connection that is kept would carry another client's address.
+    // Without SNAT a kept connection would carry another client's address.
     if mode == Mode::Http && pool.snat {
         lines.extend(["keepalive 32", "keepalive_timeout 2s"].map(str::to_owned));
     }
@@ -95,7 +94,7 @@ fn upstream(name: &Word, pool: &Pool, members: &[Member], mode: Mode) -> Option<
     ready.then(|| format!("\n    upstream {name} {{\n{body}    }}\n"))
 }
 
-/// Weights in their proportion, as small as they can be. One that drains has none.
+/// The weights in proportion, as small as possible. A draining member has weight 0.
 fn weights(members: &[Member], hashed: bool) -> Vec<u32> {
     let weight = |member: &Member| match member.state {
         MemberState::Draining => 0,
@@ -116,7 +115,7 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Who may use a pool.
+/// The lines that admit only a pool's source ranges.
 pub(super) fn ranges(pool: &Pool) -> Vec<String> {
     let mut lines: Vec<_> =
         pool.source_ranges.iter().map(|range| format!("allow {}", Word::range(range))).collect();
@@ -126,10 +125,10 @@ pub(super) fn ranges(pool: &Pool) -> Vec<String> {
     lines
 }
 
-/// The most requests a second that nginx can count.
+/// The highest rate of requests per second that nginx can count.
 const MOST: u64 = 1_000_000;
 
-/// The zone that all pools of a consumer are counted in, and how many requests a second they may have.
+/// The zone that counts all pools of a consumer, and its limit of requests per second.
 fn held(pool: &Pool) -> Option<(String, u64)> {
     let limits = pool.limits.as_ref()?;
     let (consumer, kind) = (&limits.consumer, limits.consumer.kind.to_string());
@@ -138,17 +137,17 @@ fn held(pool: &Pool) -> Option<(String, u64)> {
     Some((zone, limits.requests_per_second?.clamp(1, MOST)))
 }
 
-/// Where requests to a pool are counted, if they are.
+/// The line that declares the zone of a pool, if its requests are limited.
 pub(super) fn zone(pool: &Pool) -> Option<String> {
     let (zone, most) = held(pool)?;
     Some(format!("    limit_req_zone \"all\" zone={zone}:32k rate={most}r/s;\n"))
 }
 
-/// What a location says that leads to a pool.
+/// The lines of a location that leads to a pool.
 pub(super) fn http(pool: &Pool, name: &Word) -> Vec<String> {
     let mut lines = ranges(pool);
     if let Some((zone, most)) = held(pool) {
-        // What comes within a second too early waits, and more is refused.
+        // Up to a second's worth of requests waits; more is refused.
         lines.push(format!("limit_req zone={zone} burst={most}"));
     }
     let kind = match pool.speaks {
@@ -161,7 +160,7 @@ pub(super) fn http(pool: &Pool, name: &Word) -> Vec<String> {
     if let Some(ms) = pool.timeouts.backend_ms {
         lines.push(format!("{kind}_send_timeout {}ms", ms.max(1)));
         lines.push(format!("{kind}_read_timeout {}ms", ms.max(1)));
-        // Only who could not be connected to is replaced by another: not who takes too long.
+        // Another member is tried only after a failed connection, not after a slow answer.
         let tries = u64::from(ms.max(1)).min(TRIES_MS);
         lines.push(format!("{kind}_next_upstream_timeout {tries}ms"));
     }
@@ -183,7 +182,7 @@ pub(super) fn http(pool: &Pool, name: &Word) -> Vec<String> {
     lines
 }
 
-/// What a server says that passes all through to a pool.
+/// The lines of a server that forwards everything to a pool.
 pub(super) fn stream(pool: &Pool, name: &Word, udp: bool) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(ms) = pool.timeouts.connect_ms {

@@ -1,6 +1,6 @@
-//! The rules of one host as locations. nginx looks for an exact path first, then for the longest prefix, which
-//! is the order of rules; what differs is decided here. A request that a site has no rule for goes on to the
-//! less specific sites of the same owner: their rules are written out where they can be met.
+//! Renders the rules of one host as locations. nginx looks for an exact path first, then for the longest prefix, as
+//! rules demand; this module handles the differences. A request that no rule of a site matches goes on to the less
+//! specific sites of the same owner: their rules are written into this host, too. The renderer calls it.
 
 use super::super::text::{BadText, Word, unescaped};
 use super::Render;
@@ -11,15 +11,15 @@ use bowline_core::plan::{Action, Host, PathKind, Redirect, Rule, WeightedPool};
 use bowline_core::update::{Extent, ResolvedSite};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Locations, each with its lines.
+/// The locations of a server, each with its lines.
 #[derive(Debug, Default)]
 pub(super) struct Locations {
     exact: BTreeMap<String, Vec<String>>,
-    /// By path with a slash at its end.
+    /// By path with a trailing slash.
     prefix: BTreeMap<String, Vec<String>>,
 }
 
-/// An answer of our own.
+/// The lines of an answer by nginx itself.
 pub(super) fn answer(status: u16) -> Vec<String> {
     let text = match status {
         204 | 304 => return vec![format!("return {status}")],
@@ -36,11 +36,11 @@ pub(super) fn answer(status: u16) -> Vec<String> {
 }
 
 impl Locations {
-    /// The rules of these sites, the most specific first.
+    /// The rules of these sites, of which the most specific is first.
     pub(super) fn of(render: &mut Render<'_>, sites: &[(&Host, &ResolvedSite)]) -> Self {
         let mut all = Self::default();
         for (host, site) in sites {
-            // What more specific sites have rules for never comes here.
+            // A request that a more specific site has a rule for does not get here.
             let taken: BTreeSet<_> = all.prefix.keys().cloned().collect();
             for (rule, consumer) in &site.rules {
                 if !render.is_excluded(consumer) {
@@ -82,20 +82,20 @@ impl Locations {
             self.exact.insert(path, lines);
             return;
         }
-        // A prefix is met by itself too, without the slash.
+        // A prefix matches its own path without the slash, too.
         if let Some(bare) = slashed.strip_suffix('/').filter(|bare| !bare.is_empty()) {
             self.exact.entry(bare.to_owned()).or_insert_with(|| lines.clone());
         }
         self.prefix.insert(slashed, lines);
     }
 
-    /// As they stand in a server.
+    /// The text of the locations.
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let exact = self.exact.iter().map(|(path, lines)| ("= ", path, lines));
         let prefix = self.prefix.iter().map(|(path, lines)| ("", path, lines));
         for (kind, path, lines) in exact.chain(prefix) {
-            // What cannot be written was refused with its rule.
+            // A path that cannot be written was refused with its rule.
             let Ok(path) = Word::location(path) else { continue };
             let body: String = lines.iter().map(|line| format!("            {line};\n")).collect();
             text.push_str(&format!("        location {kind}{path} {{\n{body}        }}\n"));
@@ -110,7 +110,7 @@ fn is_below(path: &str, prefixes: &BTreeSet<String>) -> bool {
     ends.into_iter().any(|prefix| prefixes.contains(prefix))
 }
 
-/// The path of a rule as nginx compares it, or why the rule cannot be used.
+/// The path of a rule as nginx compares it, or why nginx cannot serve the rule.
 fn path(rule: &Rule) -> Result<String, (Reason, String)> {
     let unusual =
         |what: &str| Err((Reason::NotSupported, format!("looks at {what}, and nginx does not")));
@@ -131,20 +131,20 @@ fn path(rule: &Rule) -> Result<String, (Reason, String)> {
     }
     let bad = |why: BadText| (Reason::BadValue, why.to_string());
     let path = unescaped(&rule.path.value).ok_or(bad(BadText::Character))?;
-    // With the slash that a prefix is given.
+    // Also with the slash that a prefix gets.
     Word::location(&format!("{path}/")).map_err(bad)?;
     Word::location(&path).map_err(bad)?;
     Ok(path)
 }
 
-/// What a rule does.
+/// The lines for the action of a rule.
 fn lines(render: &mut Render<'_>, host: &Host, rule: &Rule, consumer: &ConsumerRef) -> Vec<String> {
     let (reason, why) = match &rule.action {
         Action::Forward(pools) => match forward(render, pools, consumer) {
             Ok(lines) => return lines,
             Err(why) => why,
         },
-        // nginx means something else by 444.
+        // nginx closes the connection on 444.
         Action::Respond(444) => (Reason::NotSupported, "answers with status 444".to_owned()),
         Action::Respond(status @ 200..=599) => return answer(*status),
         Action::Respond(status) => (Reason::BadValue, format!("answers with status {status}")),
@@ -193,7 +193,7 @@ fn forward(
     Ok(pool::http(pool, &name))
 }
 
-/// Sends the client elsewhere. What the redirect leaves out is as in the request.
+/// Redirects the client. Parts that the redirect does not set stay as in the request.
 pub(super) fn redirected(redirect: &Redirect) -> Result<String, BadText> {
     if !matches!(redirect.status, 301 | 302 | 303 | 307 | 308) {
         return Err(BadText::Character);
@@ -204,7 +204,7 @@ pub(super) fn redirected(redirect: &Redirect) -> Result<String, BadText> {
         Some("https") => "https",
         Some(_) => return Err(BadText::Character),
     };
-    // In braces: what follows could be taken for more of a name.
+    // In braces, since the text that follows could continue the variable's name.
     let host = match redirect.host.as_deref() {
         None => "${bowline_host}".to_owned(),
         Some(host) => Word::authority(host)?.to_string(),

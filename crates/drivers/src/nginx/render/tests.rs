@@ -1,5 +1,5 @@
-//! The renderer against a golden file, against nginx's own check, and against people who write directives
-//! where names belong.
+//! Tests the renderer with a golden file, with nginx's own check, and with texts of users who write directives in place
+//! of names.
 
 use super::super::tokens::{Directive, directives};
 use super::*;
@@ -43,7 +43,7 @@ pub(super) fn rendered(desired: &Desired) -> Rendered {
     render(desired, &Excluded::default(), &settings).expect("settings")
 }
 
-/// Writes the files and asks nginx what it thinks of them. Everybody may ask: no port is below 1024.
+/// Writes the files and returns what nginx's check says. Every user can run it: no port is below 1024.
 fn nginx_says(desired: &Desired) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let wanted =
@@ -66,7 +66,7 @@ fn nginx_says(desired: &Desired) -> Result<(), String> {
     }
 }
 
-/// Something of everything, at ports that everybody may bind.
+/// A plan that uses every feature, at ports that every user can bind.
 pub(super) fn sample() -> Desired {
     let mut desired = everything();
     let dns = consumer(ConsumerKind::Service, "dns");
@@ -159,7 +159,7 @@ fn without_the_stream_module_tcp_and_udp_are_refused_and_http_is_served() {
     assert!(!config.contains("stream {") && config.contains("server_name shop.example;"));
 }
 
-/// The servers of the file that have this name; without one, those for all other hosts.
+/// The servers with this name; for an empty name, the default servers.
 fn servers(config: &str, name: &str) -> Vec<Vec<Directive>> {
     let all = directives(config).expect("read");
     let http = all.into_iter().find(|it| it.words == ["http"]).and_then(|it| it.block);
@@ -171,7 +171,7 @@ fn servers(config: &str, name: &str) -> Vec<Vec<Directive>> {
     servers.filter_map(|it| it.block).filter(named).collect()
 }
 
-/// Where the locations of a server lead.
+/// The paths of a server's locations, and where they lead.
 fn locations(server: &[Directive]) -> Vec<(String, String)> {
     let all = server.iter().filter(|it| it.words[0] == "location");
     let leads = |it: &Directive| {
@@ -277,10 +277,10 @@ fn an_excluded_consumer_is_told_and_the_others_are_as_they_were() {
     assert_eq!(told, [(&ingress("bad"), Extent::All)]);
 }
 
-/// A directive, and how often each stands in its block.
+/// A directive, and the directives in its block with their number.
 type Shape = (Vec<String>, Vec<(Vec<String>, usize)>);
 
-/// Directives without the words that users wrote: a location by its kind, a redirect by its status.
+/// The directives without users' words: a location by its kind, a redirect by its status.
 fn shape(directives: &[Directive]) -> Vec<Shape> {
     let flat = |it: &Directive| -> Vec<String> {
         let kept = match &*it.words[0] {
@@ -303,7 +303,7 @@ fn shape(directives: &[Directive]) -> Vec<Shape> {
     shapes
 }
 
-/// What a hostile user can write, in one plan. The status server's mark differs and is no user's.
+/// All texts that a hostile user can write, in one plan. The mark of the status server differs, but is not from a user.
 struct Written<'a> {
     path: &'a str,
     exact: &'a str,
@@ -350,7 +350,7 @@ fn plan(written: &Written<'_>) -> Desired {
     desired
 }
 
-/// The file without what stands for all of it: its mark, and the hash in the names of zones.
+/// The file without its hashes: the mark, and the hash in the names of zones.
 fn unmarked(rendered: &Rendered) -> String {
     let tail = &rendered.wanted.tail;
     let (_, zone) = tail.split_once("zone=requests-").expect("requests are counted");
@@ -361,8 +361,8 @@ fn unmarked(rendered: &Rendered) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// The same plan with a harmless word for each hostile one has the same directives, block for block: so
-    /// a user's text adds none and changes none. And each word that was taken is read back as it was meant.
+    /// With a harmless word for each hostile text, the same plan has the same directives in each block: so a user's
+    /// text adds and changes none. And each accepted text is read back unchanged.
     #[test]
     fn no_text_of_a_user_adds_or_changes_a_directive(
         path in hostile(), exact in hostile(), to in hostile(), redirect_host in hostile(),
@@ -411,7 +411,7 @@ proptest! {
             prop_assert_eq!(returned("d.example"), sent(url));
         }
 
-        // Names that are no names at all are left out, whatever they say.
+        // Names that cannot be names are refused, whatever they contain.
         let mut named = web(8080, "a.example", vec![prefix("/", "p")]);
         named.put_pool(pool("p"), &[member(1)]);
         let good = unmarked(&rendered(&named));

@@ -1,4 +1,5 @@
-//! Servers for HTTP and HTTPS: one for each host and, for each entry, one for hosts that nobody has.
+//! Renders servers for HTTP and HTTPS: one for each host and, for each entry, one for unknown hosts. The renderer calls
+//! it.
 
 use super::super::text::Word;
 use super::super::wanted::certificate_file;
@@ -84,7 +85,8 @@ impl Render<'_> {
             let hash = &certificate.hash;
             self.certificates.contains_key(hash).then(|| hash.clone())
         };
-        // What a client was shown who asked for a name. A host is served to who was shown its certificate.
+        // The certificate that a client was shown for the name it asked for. A host is served only to clients that were
+        // shown its certificate.
         let shown = format!("bowline_shown_{}", short_hash(&[entry.as_bytes()]));
         let certificates: BTreeMap<_, _> =
             sites.iter().map(|(host, site)| (*host, served(site))).collect();
@@ -126,13 +128,13 @@ impl Render<'_> {
     }
 }
 
-/// Names without a certificate are shown none, and served nothing.
+/// A server for names without a certificate: it refuses handshakes and requests.
 fn refused() -> String {
     let lines: String = answer(421).iter().map(|line| format!("            {line};\n")).collect();
     format!("        ssl_reject_handshake on;\n        location / {{\n{lines}        }}\n")
 }
 
-/// The sites that a request for a host goes through.
+/// The sites whose rules apply to a host, the most specific first. All have the same owner.
 fn chain<'a>(sites: &Sites<'a>, host: &'a Host) -> Vec<(&'a Host, &'a ResolvedSite)> {
     let above = match host {
         Host::Exact(name) => name.split_once('.').map(|(_, domain)| Host::Wildcard(domain.into())),
@@ -148,7 +150,7 @@ fn chain<'a>(sites: &Sites<'a>, host: &'a Host) -> Vec<(&'a Host, &'a ResolvedSi
     found.filter(|(_, site)| site.owner == owner).map(|(host, site)| (*host, *site)).collect()
 }
 
-/// How nginx is told of a host.
+/// The host as a server name. None: the default server.
 fn name(host: &Host) -> Option<Word> {
     match host {
         Host::Exact(name) => Word::host(name).ok(),
@@ -157,7 +159,7 @@ fn name(host: &Host) -> Option<Word> {
     }
 }
 
-/// A host as the key of a map, where names are compared without case and some mean something else.
+/// A host as a key of a map. Maps compare without case, and reserve some words.
 fn key(host: &Host) -> Option<Word> {
     match host {
         Host::Exact(name) => match &**name {

@@ -1,5 +1,5 @@
-//! What the task does to find out what the program refuses: it lets the program check files, and searches for what is
-//! refused a check at a time. What is tried next is decided by the search.
+//! The part of the task that finds out which objects the program refuses: it has the program check files, and runs the
+//! search one check at a time. The search decides what to try next.
 
 use super::meanwhile::TakesIn;
 use super::{Program, Worker};
@@ -11,7 +11,8 @@ use bowline_core::update::Update;
 use tokio::time::Instant;
 
 impl<P: Program> Worker<P> {
-    /// Puts files in place if the program accepts them. False: it does not, and what it refuses is looked for.
+    /// Checks the wanted files and installs them if the program accepts them. False: the program refuses them, and a
+    /// search has begun.
     pub(super) async fn check(&mut self) -> Result<bool, Error> {
         let tried = self.common.desired.clone();
         let wanted = self.common.wanted.clone();
@@ -30,7 +31,7 @@ impl<P: Program> Worker<P> {
         }
     }
 
-    /// What the program has against this; if nothing and it is to be kept, it is in place.
+    /// The program's complaint about these files. If there is none and `keep` is set, the files are installed.
     async fn refuses(&mut self, wanted: &P::Wanted, keep: bool) -> Result<Option<String>, Error> {
         let set = self.common.write(wanted)?;
         let (program, config) = (self.common.setup.program.clone(), set.join(P::CONFIG));
@@ -39,7 +40,7 @@ impl<P: Program> Worker<P> {
         self.common.judge(&set, said, keep)
     }
 
-    /// Goes on with the search for what is refused; when it is over, the rest goes into force.
+    /// Takes one step of the search. When the search is over, loads everything that is not refused.
     pub(super) async fn search_on(&mut self) -> Result<(), Error> {
         let searched = match self.try_next().await {
             Ok(None) => Ok(()),
@@ -56,8 +57,8 @@ impl<P: Program> Worker<P> {
         searched.and(self.catch_up().await)
     }
 
-    /// Takes the next step of the search. When it is over, what was found is left out from now on, and this is
-    /// what the program accepts.
+    /// Takes the next step of the search. When the search is over, excludes what it has found, and returns what the
+    /// program accepts.
     async fn try_next(&mut self) -> Result<Option<Accepted>, Error> {
         let Some(mut search) = self.common.search.take() else { return Ok(None) };
         if let Some(excluded) = search.next() {
@@ -72,10 +73,11 @@ impl<P: Program> Worker<P> {
         Ok(Some(search.accepted()))
     }
 
-    /// What the search has found stays out of this one load, also where it asks for something else by now: a consumer that
-    /// changes all the time keeps no other waiting. Then it is tried again. Where something else has come that is
-    /// refused, and another search begins, what this one has shown to be accepted is loaded meanwhile: so each search
-    /// brings all others a step further, however many follow.
+    /// Loads without what the search has found. That stays excluded from this one load even if it has changed by now,
+    /// so a consumer that changes all the time does not block others. After the load, changed objects are tried again.
+    ///
+    /// If a newer object is refused and starts another search, what this search has proved to be accepted is loaded
+    /// meanwhile. So each search brings all other consumers a step forward, however many searches follow.
     async fn bring_the_rest(&mut self, accepted: Accepted) -> Result<(), Error> {
         self.common.reloaded = None;
         let brought = self.bring().await;
@@ -93,13 +95,13 @@ impl<P: Program> Worker<P> {
         loaded.and(self.bring().await)
     }
 
-    /// Loads what a search has shown to be accepted, while what is newer is refused.
+    /// Loads what a search has proved to be accepted, while the newest state is refused.
     async fn load_accepted(&mut self, mut accepted: Accepted) -> Result<(), Error> {
-        // One that was just started with the files of before is found first.
+        // If a program was just started with the old files, it must be found first.
         if !self.program.runs() && self.common.child.is_some() {
             return Ok(());
         }
-        // Too soon after the last load: there is another search, and at its end another try.
+        // Too soon after the last load. Another search is running, and its end is the next chance.
         let rest = self.common.pace.min();
         if self.common.loaded_at.is_some_and(|at| at.elapsed() < rest) {
             return Ok(());
@@ -109,7 +111,7 @@ impl<P: Program> Worker<P> {
         let loaded = self.try_load_accepted(&mut accepted).await;
         self.common.search = search;
         self.common.reloaded = Some(Instant::now());
-        // What is newer waits on.
+        // Newer changes still wait for a reload.
         let all = Update { complete: true, ..Update::default() };
         let newest = &self.common.desired;
         self.common.changed = causes::namespaces(&accepted.desired, &all, newest);
@@ -127,7 +129,7 @@ impl<P: Program> Worker<P> {
     async fn try_load_accepted(&mut self, accepted: &mut Accepted) -> Result<(), Error> {
         self.common.render_accepted(&self.program, accepted)?;
         let wanted = self.common.wanted.clone();
-        // Members of now may be refused, too.
+        // The current members may be refused, too.
         if !self.program.needs_load(&wanted) || self.refuses(&wanted, true).await?.is_some() {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! What the task does while the program checks or loads its files, which takes a second where there is much of it. Where the
-//! program can be told of members, no update waits for a load, since it may be another tenant's: the program is told of
-//! members at once, and of the rest as soon as the load is over.
+//! What the task does while the program checks or loads its files, which takes a second if they are large. If the
+//! program takes members without a load, no update waits for a load, which may be another tenant's: the program gets
+//! members at once, and the rest as soon as the load is over.
 
 use super::{Program, Worker};
 use crate::Error;
@@ -8,19 +8,20 @@ use crate::program::causes::{Changed, is_of_members};
 use crate::program::driven::Request;
 use bowline_core::update::{Report, Update};
 
-/// Which updates are taken in while something takes long.
+/// Which updates are applied during a check or load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakesIn {
-    /// All: files are checked to be loaded, or loaded, and the process that runs is about to be replaced.
+    /// All updates. Files are checked to be loaded, or are loaded, and the running process is about to be replaced.
     All,
-    /// Those of members alone: a search has files checked that are not loaded. The first other update waits, and what comes after it becomes one update with the agent:
-    /// so a tenant that makes refused objects without end makes one update of them for each check of a search.
+    /// Only updates of members, because a search checks files that are not loaded. The first other update waits, and
+    /// the agent merges later ones into one. So a tenant that creates refused objects without end causes one such
+    /// update for each check of a search.
     Members,
 }
 
 impl<P: Program> Worker<P> {
-    /// Waits for something that takes long, and takes updates in meanwhile where the program can be told of some of
-    /// them. The first other request waits until it is over.
+    /// Waits for `doing`, and meanwhile applies updates that the program can take in part. The first other request
+    /// waits until `doing` is over.
     pub(super) async fn meanwhile<T>(
         &mut self,
         takes_in: TakesIn,
@@ -31,7 +32,7 @@ impl<P: Program> Worker<P> {
         };
         let is_replaced = takes_in == TakesIn::All;
         let mut doing = std::pin::pin!(doing);
-        // Whether there may be members of which the program is not told yet.
+        // Whether the program may lack members that it can get now.
         let mut lags = true;
         loop {
             let listens = self.postponed.is_none() && self.program.runs();
@@ -55,8 +56,8 @@ impl<P: Program> Worker<P> {
         }
     }
 
-    /// Takes an update in, and tells the program of its members. What it cannot be told, or does not take, it is told
-    /// when it has loaded its files; those have the members of before.
+    /// Applies an update, and sends its members to the program. What the program cannot take now, it gets after it has
+    /// loaded its files, which have the earlier members.
     async fn tell_meanwhile(&mut self, update: &Update, is_replaced: bool) -> Report {
         self.take_in(update);
         let Changed { mut structure, mut members } = std::mem::take(&mut self.common.changed);
@@ -71,21 +72,21 @@ impl<P: Program> Worker<P> {
         if !told {
             behind.append(&mut members);
         }
-        // Where no load follows, the program keeps what it was told.
+        // If no load follows, the program keeps what it got.
         if is_replaced || !told || self.behind.is_some() {
             self.behind = Some(behind);
         }
         self.report()
     }
 
-    /// Tells the program of an update that was taken in.
+    /// Sends an applied update to the program.
     pub(super) async fn tell_update(&mut self, update: &Update) -> Result<(), Error> {
         let told = self.program.tell(&mut self.common, Some(update)).await;
         self.common.changed = Changed::default();
         told
     }
 
-    /// Tells the program of what came while it checked or loaded its files.
+    /// Sends the program what came while it checked or loaded its files.
     pub(super) async fn catch_up(&mut self) -> Result<(), Error> {
         let Some(structure) = self.behind.take() else { return Ok(()) };
         self.common.forget_exclusions();

@@ -1,5 +1,6 @@
-//! What the task does about processes from before a reload: it tells the pace whose changes come and what processes are
-//! left, says that changes wait, and ends what is too much. What is decided is decided by the pace.
+//! The part of the task that deals with processes from before a reload: it tells [`Pace`](crate::program::pace::Pace)
+//! which namespaces have changes and which processes are left, logs that changes wait, and ends processes above the
+//! limit. The decisions are the pace's.
 
 use super::{Program, Worker};
 use crate::program::causes;
@@ -8,7 +9,7 @@ use bowline_core::update::Update;
 use tokio::time::Instant;
 
 impl<P: Program> Worker<P> {
-    /// Takes an update in, and notes the namespaces that have changes in it: they wait, if these need a reload.
+    /// Applies an update to the desired state, and notes the namespaces with changes: they wait if these need a reload.
     pub(super) fn take_in(&mut self, update: &Update) {
         let desired = &mut self.common.desired;
         let changed = if causes::is_of_members(update) {
@@ -19,11 +20,11 @@ impl<P: Program> Worker<P> {
             desired.apply(update);
             causes::namespaces(&before, update, desired)
         };
-        // At the beginning everything is new, and no namespace has changed anything.
+        // With the first update everything is new, but no namespace has changed anything.
         self.common.changed = if self.begun { changed } else { causes::Changed::default() };
     }
 
-    /// Says once that changes wait because of earlier loads for their namespaces.
+    /// Logs once that changes wait because of earlier loads for their namespaces.
     pub(super) fn tell_of_wait(&mut self) {
         let pace = &self.common.pace;
         let soonest = self.common.soonest_reload();
@@ -43,7 +44,8 @@ impl<P: Program> Worker<P> {
         self.told_of_wait = wait.is_some();
     }
 
-    /// Sees what the last load has left behind. The program may be asked for long: what matters more comes before.
+    /// Finds the processes that the last load has left behind. Asking the program may take long, so more urgent work
+    /// comes first.
     pub(super) async fn see_left_behind(&mut self) {
         let Some(ended) = self.ended.take() else { return };
         if let Some(old) = self.program.old(&self.common).await {
@@ -52,7 +54,7 @@ impl<P: Program> Worker<P> {
         self.bound_old().await;
     }
 
-    /// Sees which processes from before the last load are left.
+    /// Finds the processes from before the last load that still run.
     pub(super) async fn see_old(&mut self) {
         if let Some(old) = self.program.old(&self.common).await {
             self.common.pace.seen(old, Instant::now());

@@ -1,4 +1,4 @@
-//! What both engines make of a template, and what they say of a bad one.
+//! Tests what both engines make of a template, and their errors for a bad one.
 
 use super::*;
 

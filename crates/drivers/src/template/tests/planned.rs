@@ -1,4 +1,5 @@
-//! The plan of one load balancer: what a template is given of it, and what the driver says.
+//! Tests templates with the plan of one load balancer: the data that they get, and the driver's
+//! reports.
 
 use super::*;
 use crate::Driver as _;
@@ -245,7 +246,7 @@ async fn an_ingress_that_a_check_refuses_is_found_too() {
     assert_eq!(stage.read("out"), "/b\n");
 }
 
-/// A certificate that can be a file, by its hash.
+/// A certificate that can be written to a file, with its hash.
 fn certificate(digit: char) -> (Arc<str>, Arc<Certificate>) {
     let block =
         |label: &str| format!("-----BEGIN {label}-----\nAA{digit}=\n-----END {label}-----\n");
@@ -254,7 +255,7 @@ fn certificate(digit: char) -> (Arc<str>, Arc<Certificate>) {
     (digit.to_string().repeat(64).into(), Arc::new(certificate))
 }
 
-/// A host that is served with a certificate.
+/// A site with this certificate.
 fn secure(host: &str, hash: &Arc<str>) -> Change<SiteKey, Arc<ResolvedSite>> {
     let certificate = Some(CertificateRef { hash: hash.clone() });
     let site = ResolvedSite {
@@ -271,7 +272,7 @@ async fn a_certificate_is_a_file_before_it_is_named_and_until_everybody_knows_it
     let template = "{{ range .Plan.sites }}{{ .host }} {{ .tls.file }}\n{{ end }}";
     let stage = Stage::new(template);
     let folder = stage.path("certs");
-    // Whoever is told reads what the file names, and fails where something is missing.
+    // The notifier reads the files that the output names, and fails if one is missing.
     let all = format!("cut -d' ' -f2 {} | xargs -r cat > /dev/null", stage.path("out").display());
     let notify = format!("command:test ! -e {} && {all}", stage.path("broken").display());
     let certificates = Certificates::open(&folder).unwrap();
@@ -298,7 +299,7 @@ async fn a_certificate_is_a_file_before_it_is_named_and_until_everybody_knows_it
     let report = driver.apply(&begins).await.unwrap();
     assert_eq!(report.refused, [], "who waits for a certificate tells of it");
     assert_eq!(stage.read("out"), line("a.example", &first), "a host without one is left out");
-    // It is renewed, and somebody cannot be told.
+    // The certificate is renewed, and a notifier fails.
     std::fs::write(stage.path("broken"), "").unwrap();
     let renewed = Update {
         certificates: vec![put(&second, &two), Change::Remove(first.clone())],

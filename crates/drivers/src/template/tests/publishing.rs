@@ -1,8 +1,9 @@
-//! Files and notifiers: what is written and told, and whom a check refuses.
+//! Tests files and notifiers: what is written, which notifiers run, and which consumers a check
+//! refuses.
 
 use super::*;
 
-/// Who is left out, and why.
+/// The consumers that are left out, and the reasons.
 fn told(done: &Done) -> Vec<(&str, Reason)> {
     done.refused.iter().map(|told| (&*told.consumer.name, told.problem.reason)).collect()
 }
@@ -32,7 +33,8 @@ async fn who_fails_is_owed_alone_and_also_after_a_restart() {
     assert_eq!(told.iter().map(|(_, came)| came.is_ok()).collect::<Vec<_>>(), [true, false]);
     assert!(publisher.owes());
     assert_eq!(publisher.notify().await.len(), 1);
-    // The process ends here; what it owed is owed by the next one, which cannot know to whom.
+    // The process ends here. The next one must run all notifiers, since it cannot know which are
+    // due.
     let mut next = stage.publisher(None, &notifiers);
     assert!(next.owes());
     std::fs::write(stage.path("ready"), "").unwrap();
@@ -110,7 +112,7 @@ async fn who_is_refused_comes_back_by_itself_and_costs_one_try_when_others_chang
     assert_eq!(due, begin + Duration::from_secs(10));
     let count = || stage.read("tries").lines().count();
     let before = count();
-    // Others change: they go live, and nobody is searched for.
+    // Other consumers change: they go live without a new search.
     publisher.write(&of(&["a", "bad", "c", "e"]), begin).await.unwrap();
     assert_eq!((stage.read("out").as_str(), count() - before), ("a\nc\ne\n", 1));
     let before = count();
@@ -143,7 +145,7 @@ async fn a_template_that_fails_on_one_is_filled_with_the_others() {
 #[tokio::test]
 async fn what_is_said_of_others_is_not_told_on_an_object() {
     let stage = Stage::new(LINES);
-    // Refused only together, with the texts of both.
+    // The two are refused only together, with the texts of both.
     let check = "if grep -q one {} && grep -q two {}; then cat {}; exit 1; fi";
     let mut publisher = stage.publisher(Some(check), &[]);
     let done = publisher.write(&of(&["one", "two"]), Instant::now()).await.unwrap();

@@ -1,6 +1,6 @@
-//! What users write is data: wherever a text can stand in a plan, the file that comes of it has exactly the
-//! directives of the same plan with a harmless word there, and the text as one word of them; or the object is left
-//! out and told. Files are read back by a tokenizer that knows nothing of the renderer.
+//! Texts of users are data: wherever a text can stand in a plan, the rendered file has exactly the directives of the
+//! same plan with a harmless word there, and the text as one word of them; or the object is refused. A tokenizer that
+//! knows nothing of the renderer reads the files back.
 
 use super::super::super::tokens::{map_lines, words};
 use super::*;
@@ -11,7 +11,7 @@ use bowline_core::plan::{
 use bowline_core::update::{ResolvedSite, SiteKey};
 use proptest::prelude::*;
 
-/// Where a user's text can stand.
+/// A place for a user's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     ExactHost,
@@ -64,17 +64,17 @@ const PLACES: [Place; 21] = [
 ];
 
 impl Place {
-    /// Who writes there.
+    /// The name of the object with the text.
     fn by(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 
-    /// A harmless word that stands nowhere else.
+    /// A harmless word that occurs nowhere else.
     fn word(self) -> String {
         format!("mark{}", PLACES.iter().position(|it| *it == self).expect("listed") + 10)
     }
 
-    /// Puts what a user asks for into a plan.
+    /// Adds an object with this text to a plan.
     fn put(self, desired: &mut Desired, text: &str) {
         let by = self.by();
         let host = || Host::Exact(format!("{by}.example").into());
@@ -140,18 +140,18 @@ impl Place {
         desired.put_site(host, None, &by, vec![rule]);
     }
 
-    /// Puts what is left of it when the text is refused.
+    /// Adds what is left of the object when the text is refused.
     fn put_refused(self, desired: &mut Desired) {
         let by = self.by();
         let host = || Host::Exact(format!("{by}.example").into());
         match self {
             ExactHost | WildcardHost | RegexHost | Owner | PoolOfListener | Entry => {}
-            // A rule that is left out lets its host have no other.
+            // If its only rule is refused, the host has none.
             PrefixPath | ExactPath | RegexPath | Method | HeaderName | HeaderValue
             | HeaderRegex | QueryName | QueryValue => {
                 desired.put_site(host(), None, &by, Vec::new())
             }
-            // What would be met is answered with 503.
+            // The action is replaced by an answer with status 503.
             RedirectScheme | RedirectHost | RedirectPath | PoolOfRule => {
                 desired.put_site(host(), None, &by, vec![prefix("/", "gone")]);
             }
@@ -165,7 +165,7 @@ impl Place {
         }
     }
 
-    /// What the harmless word becomes when it is replaced by the text, where it was taken.
+    /// Replaces the harmless word by the text as the renderer writes it.
     fn replace(self, read: &str, text: &str) -> String {
         let word = self.word();
         match self {
@@ -184,14 +184,14 @@ impl Place {
     }
 }
 
-/// A plan with all of that.
+/// The plan that the texts are added to.
 fn base() -> Desired {
     let mut desired = web(80, "a.example", vec![prefix("/", "p")]);
     desired.put_pool(pool("p"), &[member(1)]);
     desired
 }
 
-/// What stands for other text is not compared by its digits.
+/// Replaces the digits of hashes, which differ.
 fn plain(word: &str) -> String {
     let mut plain = String::new();
     let mut digits = String::new();
@@ -211,7 +211,7 @@ fn plain(word: &str) -> String {
     plain
 }
 
-/// All lines of all files, word by word; sections, and the entries of maps, in the order of their text.
+/// All lines of all files, as words. Sections and the entries of maps are sorted.
 fn read_back(wanted: &Wanted, change: impl Fn(&str) -> String) -> Vec<Vec<Vec<String>>> {
     let changed = |word: &str| plain(&change(word));
     let mut parts: Vec<Vec<Vec<String>>> = Vec::new();
@@ -235,7 +235,7 @@ fn read_back(wanted: &Wanted, change: impl Fn(&str) -> String) -> Vec<Vec<Vec<St
         }
     }
     for part in &mut parts {
-        // Redirects stand in the order of what stands for them.
+        // Redirects are in the order of their hashes.
         let of_redirects = |line: &Vec<String>| line.iter().any(|it| it == "=redirect-(hash)");
         part.chunk_by_mut(|a, b| of_redirects(a) && of_redirects(b)).for_each(<[_]>::sort);
     }
@@ -243,7 +243,7 @@ fn read_back(wanted: &Wanted, change: impl Fn(&str) -> String) -> Vec<Vec<Vec<St
     parts
 }
 
-/// Whether the files say what the plan asks for, and nothing else.
+/// Whether the files have exactly what the plan asks for.
 fn is_exact(texts: &[(Place, &str)]) -> Result<(), TestCaseError> {
     let mut hostile = base();
     texts.iter().for_each(|(place, text)| place.put(&mut hostile, text));
@@ -272,7 +272,7 @@ fn is_exact(texts: &[(Place, &str)]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What people have tried to get into configuration files.
+/// Texts as attackers try to inject them into configuration files.
 fn hostile() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "\n",
@@ -338,7 +338,7 @@ proptest! {
     }
 }
 
-/// What ingress controllers were attacked with, as far as it is public, and its like for HAProxy.
+/// Published attacks on ingress controllers, and similar ones for HAProxy.
 const ATTACKS: [&str; 26] = [
     // Another directive, another block, another section.
     "x;\n}\nserver { listen 1; }",
@@ -347,12 +347,12 @@ const ATTACKS: [&str; 26] = [
     "x\n\nbackend evil\n    server evil 192.0.2.66:80\n",
     "x } if TRUE\n    use_backend evil",
     "x\u{2028}backend evil",
-    // The rest of the line, or of the file, as a comment or as nothing.
+    // The rest of the line or file becomes a comment or is cut off.
     "x #",
     "# x",
     "x\0\n",
     "\0",
-    // An end to the quotation.
+    // The end of a quotation.
     "x' lua-load /tmp/evil.lua '",
     "x\\' lua-load /tmp/evil.lua",
     "x'\\''; evil",
@@ -366,7 +366,7 @@ const ATTACKS: [&str; 26] = [
     "%[env(KUBECONFIG)]",
     "${KUBECONFIG}",
     "$(id)`id`",
-    // Another rule: everything, or everybody's.
+    // Another rule, for everything or for other tenants.
     "x) or always_true",
     "x -m found } or { always_true",
     "-i -f /etc/passwd",
@@ -389,7 +389,7 @@ fn what_ingress_controllers_were_attacked_with_changes_nothing() {
 fn haproxy_accepts_what_is_left_of_attacks() {
     for attack in ATTACKS {
         let mut desired = base();
-        // What is no expression is found by trying, not by looking at it.
+        // Only a trial finds an invalid regular expression.
         let no_expression = |place: &Place| !matches!(place, RegexHost | RegexPath | HeaderRegex);
         PLACES.iter().filter(|it| no_expression(it)).for_each(|it| it.put(&mut desired, attack));
         let wanted = rendered(&desired).wanted;
