@@ -16,7 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 const SERVICES: usize = 1_000;
 /// One after another, as `kubectl apply` does, and many at a time.
 const WRITERS: [usize; 2] = [1, 20];
-/// The goal: all have addresses within so many times the time for creating them.
+/// The goal: all have addresses within this many times the time for creating them.
 const HOLD: f64 = 1.2;
 
 fn main() {

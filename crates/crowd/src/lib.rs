@@ -88,7 +88,7 @@ pub struct Place {
 }
 
 impl Door {
-    /// A door that admits so many connections at once, and so many of one client.
+    /// A door that admits this many connections at once, and this many of one client.
     pub fn new(most: usize, each: usize) -> Self {
         let inside = Inside { crowd: Crowd::new(most, each), told: HashMap::new() };
         Self { inner: Arc::new(Mutex::new(inside)) }

@@ -106,8 +106,8 @@ fn most_of(all: usize) -> usize {
 }
 
 impl Limits {
-    /// The limits for so many file descriptors, and so many bytes of memory if they are limited. An eighth of the
-    /// descriptors is left to the rest of the process and to listeners, which get half of all that remains. A
+    /// The limits for this many file descriptors, and this many bytes of memory if they are limited. An eighth of
+    /// the descriptors is left to the rest of the process and to listeners, which get half of all that remains. A
     /// client's connection takes two descriptors, its own and its member's. Half of the memory is left to the rest
     /// of the process.
     pub fn within(descriptors: u64, memory: Option<u64>) -> Self {

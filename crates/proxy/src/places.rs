@@ -331,7 +331,7 @@ impl Sessions {
         }
     }
 
-    /// So many places that no test fills them.
+    /// More places than a test fills.
     #[cfg(test)]
     pub(crate) fn of(whole: usize, part: usize) -> Arc<Self> {
         Room::new("sessions", Bounds { whole, part, client: whole }, Gives::Oldest)

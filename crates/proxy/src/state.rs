@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// So many, and room for those that were told to end and are not closed yet.
+/// This many, and room for those that were told to end and are not closed yet.
 fn with_those_that_go(most: usize) -> usize {
     most + (most / 16).max(16)
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 /// How many members are tried before the client is refused.
 const TRIES: usize = 3;
-/// After so long without a byte, the other side is probed by a keepalive.
+/// After this long without a byte, the other side is probed by a keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
 /// Time limits of connections.

@@ -23,7 +23,7 @@ use tokio::time::sleep_until;
 
 /// The largest possible datagram.
 const LARGEST: usize = 65_535;
-/// So many datagrams are read before other tasks get a turn.
+/// This many datagrams are read before other tasks get a turn.
 const BATCH: usize = 64;
 
 /// How long a session may be silent.

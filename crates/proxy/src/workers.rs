@@ -26,7 +26,7 @@ struct Worker {
 }
 
 impl Workers {
-    /// Starts so many threads, each with its own side of pingora.
+    /// Starts this many threads, each with its own side of pingora.
     pub(crate) fn start(number: usize, http: impl Fn() -> Http) -> io::Result<Self> {
         (0..number.max(1))
             .map(|index| Worker::start(index, http()))

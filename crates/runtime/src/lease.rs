@@ -24,11 +24,11 @@ use std::time::Duration;
 /// An agent that has been silent for longer counts as gone.
 pub(crate) const DURATION_SECONDS: u32 = 15;
 /// The API allows 256 KiB for all annotations of an object together. The refusals in the fields of the whole
-/// Lease take at most so many bytes.
+/// Lease take at most this many bytes.
 const MOST_BYTES: usize = 48 * 1024;
-/// The refusals in the entries of all agents take at most so many bytes.
+/// The refusals in the entries of all agents take at most this many bytes.
 const MOST_BYTES_OF_ALL: usize = 160 * 1024;
-/// An error is cut to so many characters.
+/// An error is cut to this many characters.
 const LONGEST_ERROR: usize = 1024;
 
 /// The room of an agent that has not read the entries of others yet.

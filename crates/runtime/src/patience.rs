@@ -1,6 +1,6 @@
 //! Limits how long an answer from the API may take. Without the limit, a server that accepts a request
-//! and stays silent would block a writer for ever. Every single request to the API uses it; watches do
-//! not.
+//! and stays silent would block a writer for ever. The election, the agent's reports, Events and the
+//! controller's writers use it; watches, imports and manifests do not.
 
 use kube::Error;
 use std::time::Duration;

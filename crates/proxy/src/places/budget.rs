@@ -20,7 +20,7 @@ impl Budget {
         Arc::new(Self(AtomicUsize::new(bytes)))
     }
 
-    /// Takes so many bytes, or none.
+    /// Takes this many bytes, or none.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
         let less = |left: usize| left.checked_sub(bytes);
         let enough = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();

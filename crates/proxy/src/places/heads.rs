@@ -30,14 +30,15 @@ pub(crate) struct HeadBytes {
 }
 
 impl Heads {
-    /// So many bytes. One client may have three quarters of them, and always one head of the largest size.
+    /// A budget of this many bytes. One client may have three quarters of them, and always one head of the
+    /// largest size.
     pub(crate) fn new(bytes: usize, largest: usize) -> Arc<Self> {
         let client = (bytes - bytes / 4).max(largest).min(bytes);
         let account = Mutex::new(Account::new(bytes, client));
         Arc::new(Self { account, said: Said::default() })
     }
 
-    /// Takes so many bytes for a head of a client, or none.
+    /// Takes this many bytes for a head of a client, or none.
     pub(crate) fn take(self: &Arc<Self>, client: IpAddr, bytes: usize) -> Option<HeadBytes> {
         let lost = Arc::new(Notify::new());
         let id = self.account.lock().enter(client.into(), lost.clone());
@@ -67,7 +68,7 @@ impl Heads {
 }
 
 impl HeadBytes {
-    /// Takes as many more bytes as are needed to have so many; returns whether it has them.
+    /// Takes more bytes until the head has this many; returns whether it has them.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let enough = more == 0 || self.from.grow(self.id, more);

@@ -35,8 +35,8 @@ impl Holders {
         self.clients.amount(client)
     }
 
-    /// Who gives way to a client that wants so much more: it must hold more than that client would then
-    /// hold.
+    /// The client or network that gives way to a client that wants this much more: it must hold more than
+    /// that client would then hold.
     pub(super) fn giver(&self, client: Client, more: usize) -> Option<Giver> {
         let most = |tally: &Tally, than: usize| tally.largest().filter(|(most, _)| *most > than);
         if let Some((_, largest)) = most(&self.clients, self.amount(client) + more) {
@@ -62,7 +62,7 @@ impl Holders {
         self.clients.of.values().flat_map(|share| share.ids.keys().copied())
     }
 
-    /// A client holds so much more under this id.
+    /// A client holds this much more under this id.
     pub(super) fn add(&mut self, client: Client, id: Id, amount: usize) {
         self.clients.add(client, id, amount);
         if let Some(network) = client.network() {

@@ -1,6 +1,6 @@
-//! Runs the health checks of all pools that share it: so many at once, in the order of a [`Schedule`] that
-//! is fair to namespaces. It holds a socket only for a check that is under way. The pool decides what a
-//! result means.
+//! Runs the health checks of all pools that share it: a limited number at once, in the order of a
+//! [`Schedule`] that is fair to namespaces. It holds a socket only for a check that is under way. The pool
+//! decides what a result means.
 
 use super::Pool;
 use super::check::{Question, Streak};
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep_until};
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// The longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// When so many checks of a namespace wait, that is logged.
+/// When more than this many checks of a namespace wait, that is logged.
 const MANY: usize = 100;
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
@@ -97,7 +97,7 @@ impl fmt::Debug for Ticket {
 }
 
 impl Checks {
-    /// Runs at most so many checks at once.
+    /// Runs at most this many checks at once.
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let inner =
             Inner { schedule: Schedule::new(most), jobs: HashMap::new(), runs: false, said: None };

@@ -4,13 +4,13 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many failures in a row, within [`WINDOW`], eject a member.
+/// This many failures in a row, within [`WINDOW`], eject a member.
 const LIMIT: u32 = 3;
 const WINDOW: Duration = Duration::from_secs(10);
 /// The first ejection time; each further one is twice as long.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// A member that was not ejected for so long starts again with the shortest time.
+/// A member that was not ejected for this long starts again with the shortest time.
 const FORGIVEN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]

@@ -31,7 +31,7 @@ enum State {
 }
 
 impl Schedule {
-    /// An empty schedule that runs at most so many checks at once.
+    /// An empty schedule that runs at most this many checks at once.
     pub(super) fn new(most: usize) -> Self {
         let (jobs, due) = (HashMap::new(), BTreeSet::new());
         Self { next: 0, jobs, due, turns: Turns::new(most) }

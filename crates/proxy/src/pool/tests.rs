@@ -72,7 +72,7 @@ fn pick(pool: &Arc<Pool>, client: &Client<'_>) -> String {
     pool.pick(client, &[]).unwrap().address().to_string()
 }
 
-/// How often each member is picked in so many picks.
+/// How often each member is picked in this many picks.
 fn spread(pool: &Arc<Pool>, picks: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..picks {

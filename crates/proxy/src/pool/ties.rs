@@ -1,5 +1,5 @@
 //! Ties of client addresses to members, which last for the pool's timeout after the last visit. All pools of a process
-//! share room for so many ties, because the source address of a datagram can be forged. When no room is left, the
+//! share limited room for ties, because the source address of a datagram can be forged. When no room is left, the
 //! namespace with the most ties gives way: in its pool with the most ties, the least recently used tie is dropped. So
 //! a namespace with many ties takes none from a namespace with few.
 
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 pub(crate) struct Ties(Mutex<Ledger>);
 
 impl Ties {
-    /// Room for at most so many ties.
+    /// Room for at most this many ties.
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Ledger::new(most))))
     }
@@ -219,7 +219,7 @@ impl Ledger {
         self.pools.remove(&pool);
     }
 
-    /// So many ties of a pool were added and removed.
+    /// This many ties of a pool were added and removed.
     fn count(&mut self, pool: Id, come: usize, gone: usize) {
         let Some(held) = self.pools.get(&pool) else { return };
         let now = held.ties.len();

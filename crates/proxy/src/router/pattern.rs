@@ -6,7 +6,7 @@ use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 /// The largest compiled size of one expression, and of all that are matched together.
 const ONE: usize = 64 * 1024;
 const ALL: usize = 1024 * 1024;
-/// At most so many are matched together.
+/// At most this many are matched together.
 const COUNT: usize = 1000;
 
 /// Why an expression is not used.

@@ -26,7 +26,7 @@ struct Known {
 }
 
 impl Generations {
-    /// For connections that are kept for so long.
+    /// For connections that are kept for this long.
     pub(crate) fn new(kept: Duration) -> Self {
         Self {
             remembered: kept + Duration::from_secs(900),

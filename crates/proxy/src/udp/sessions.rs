@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// So many sessions in use are passed over before one is ended anyway.
+/// This many sessions in use are passed over before one is ended anyway.
 const CHANCES: usize = 8;
 /// A session that was used less long ago is in use.
 const BUSY: Duration = Duration::from_secs(1);

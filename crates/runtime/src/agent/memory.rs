@@ -377,7 +377,7 @@ mod tests {
         let certificate = Arc::new(Certificate { chain: "chain".into(), key: "key".into() });
         let certificates = || vec![Change::Put("h1".into(), Arc::clone(&certificate))];
         let file = place.path().join("state");
-        // What becomes of state that an agent of the load balancer with uid `u1` kept so long ago.
+        // What becomes of state that an agent of the load balancer with uid `u1` kept this long ago.
         let forgets = async |options: AgentOptions, told: Option<&str>, age: Duration| {
             keep(&uid("u1"), Update { certificates: certificates(), ..update(1) }).await;
             let kept = std::fs::File::options().append(true).open(&file).unwrap();

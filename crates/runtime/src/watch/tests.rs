@@ -135,7 +135,8 @@ fn page(version: &str, names: &[&str]) -> String {
     list.to_string()
 }
 
-/// What is sent for these answers until so many lists are done, and the versions that were requested.
+/// What is sent for these answers until this many lists are done, and the versions that were
+/// requested.
 async fn told(answers: Vec<(u16, String)>, lists: usize) -> (Vec<Seen<String>>, Vec<String>) {
     let (api, asked) = scripted(answers).await;
     let (listener, mut seen) = mpsc::channel(64);

@@ -31,7 +31,7 @@ pub(crate) async fn cluster() -> Cluster {
 pub(crate) struct Recorder {
     pub(crate) updates: Arc<Mutex<Vec<Update>>>,
     pub(crate) report: Arc<Mutex<Report>>,
-    /// So many calls fail first.
+    /// This many calls fail first.
     pub(crate) failures: Arc<Mutex<u32>>,
     /// Notified when the report changes without an update.
     pub(crate) news: Arc<Notify>,
