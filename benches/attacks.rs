@@ -1,6 +1,6 @@
 //! `make bench`: how soon a tenant's own changes go live while another tenant of the same load balancer does all
-//! that a tenant can do, beside quiet runs. Several quiet runs show how much a run differs by itself. Requests of
-//! the first tenant go on all the time; one that fails ends the run. Asserts nothing about time.
+//! that a tenant can do, compared with quiet runs. Several quiet runs show the normal variation. The first tenant
+//! sends requests all the time; one failed request ends the run. Asserts nothing about time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
 
 #[path = "../tests/attacks/attack.rs"]

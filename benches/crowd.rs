@@ -1,6 +1,6 @@
-//! `make bench`: how soon Services have addresses. A thousand are created, and the time until the last one
-//! shows its address is set against the time that creating them took, in the same run. On the embedded
-//! API; with `KUBEBUILDER_ASSETS` on a real one, with the rights of `deploy`. Asserts nothing about time.
+//! `make bench`: how soon Services have addresses. It creates a thousand, and compares the time until the
+//! last one shows its address with the time for creating them, in the same run. It uses the embedded API;
+//! with `KUBEBUILDER_ASSETS` a real one, with the rights of `deploy`. Asserts nothing about time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
 
 use bowline_testing::{Bowline, Cluster, Stack, net, objects};
@@ -16,7 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 const SERVICES: usize = 1_000;
 /// One after another, as `kubectl apply` does, and many at a time.
 const WRITERS: [usize; 2] = [1, 20];
-/// What is to be held: all have addresses within so many times the time that creating them takes.
+/// The goal: all have addresses within this many times the time for creating them.
 const HOLD: f64 = 1.2;
 
 fn main() {
@@ -30,7 +30,7 @@ fn main() {
     }
 }
 
-/// A thousand Services, this many at a time.
+/// Creates a thousand Services, this many at a time.
 async fn crowd(writers: usize) {
     let cluster = Cluster::own(Stack::Single).await;
     let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
@@ -67,7 +67,7 @@ async fn crowd(writers: usize) {
     );
 }
 
-/// When each was created.
+/// When each Service was created.
 async fn create(
     services: &Api<Service>,
     writers: usize,
@@ -84,7 +84,7 @@ async fn create(
     futures::stream::iter(0..SERVICES).map(create).buffer_unordered(writers).collect().await
 }
 
-/// When each showed an address.
+/// When each Service showed an address.
 async fn addressed(services: &Api<Service>, begun: Instant) -> HashMap<String, Duration> {
     let mut shown = HashMap::new();
     let mut version = "0".to_owned();

@@ -1,4 +1,4 @@
-//! `make bench`: what the embedded API costs. Prints numbers; asserts nothing about time.
+//! `make bench`: the cost of the embedded API. Prints numbers; asserts nothing about time.
 //!
 //! Everything goes through real sockets and TLS with the store on disk, as `bowline up` runs it, except
 //! where a line says otherwise.
@@ -20,7 +20,7 @@ const WATCHED_EVENTS: usize = 500;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    // First, while the process holds nothing else that could be freed and used again.
+    // First, while the process holds no memory that could be freed and used again.
     memory().await?;
     let folder = tempfile::tempdir()?;
     let cluster = Cluster::start(ClusterOptions {
@@ -152,8 +152,8 @@ async fn watchers(cluster: &Cluster, services: &Api<Service>) -> Result<()> {
     Ok(())
 }
 
-/// Resident memory of a store in memory, against the JSON it holds. History is bounded apart from the
-/// objects; with one write an object there is none to speak of.
+/// Resident memory of a store in memory, compared with the JSON that it holds. History is limited
+/// separately from the objects; with one write per object there is almost none.
 async fn memory() -> Result<()> {
     const OBJECTS: usize = 100_000;
     let limits = Limits { history_events: 100, ..Limits::default() };

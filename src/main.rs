@@ -1,4 +1,5 @@
-//! `bowline`: one binary for every role. Reads the command line and hands over; no rule lives here.
+//! `bowline`: one binary for every role. It passes the command line to `cli` and decides nothing
+//! itself.
 
 mod cli;
 #[cfg(feature = "apiserver")]

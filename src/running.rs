@@ -1,9 +1,10 @@
-//! Tasks by the name of the object that each is for.
+//! Tasks by the name of their object. It stops tasks and starts none; callers follow the objects by a
+//! watch.
 
 use std::collections::BTreeMap;
 
-/// Stops and forgets those whose object was not seen in a list. One that has ended already is forgotten
-/// too: a later object of its name gets a task of its own.
+/// Stops and forgets the tasks whose object was not in a list. A task that has already ended is
+/// forgotten, too: a later object with its name gets a new task.
 pub(crate) fn sweep<T, E>(
     running: &mut BTreeMap<String, T>,
     seen: &[String],
@@ -12,7 +13,7 @@ pub(crate) fn sweep<T, E>(
     running.retain(|name, task| {
         let keeps = seen.contains(name);
         if !keeps {
-            // Nobody hears it where the task has ended.
+            // A task that has ended ignores this.
             let _ = stop(task);
         }
         keeps

@@ -1,10 +1,10 @@
-//! Text of others as it may stand on a terminal: what would move the cursor, set a colour, begin a line or
-//! turn the direction of writing is shown as an escape. Who prints a name, a message or a path that a
-//! tenant wrote calls this; it changes nothing else.
+//! Makes foreign text safe for a terminal: characters that move the cursor, set a colour, begin a line or
+//! change the writing direction are shown as escapes. Code that prints a name, a message or a path from a
+//! tenant calls this; it changes nothing else.
 
 use std::borrow::Cow;
 
-/// One line without surprises. What is printable stays as it is.
+/// One safe line. Printable characters stay as they are.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
@@ -20,7 +20,7 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// JSON that means the same and can be looked at: its writer escapes of all this only what JSON requires.
+/// Equal JSON that is safe to show: the JSON writer escapes only what JSON requires.
 pub(crate) fn visible_json(json: &str) -> String {
     use std::fmt::Write as _;
     let mut out = String::with_capacity(json.len());
@@ -37,7 +37,7 @@ pub(crate) fn visible_json(json: &str) -> String {
     out
 }
 
-/// Whether a character shows itself and nothing else.
+/// Whether a character is printable and has no other effect.
 fn is_plain(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().len() == 1
 }

@@ -1,6 +1,6 @@
-//! Pingora with none of our code: one backend, no rules, no limits. What Bowline's proxy is slower than this
-//! is ours to answer for; what this is slower than HAProxy and nginx is the price of pingora. The benchmark
-//! runs itself again as this, in a process of its own as the other proxies are.
+//! Pingora without Bowline's code: one backend, no rules, no limits. The difference from Bowline's proxy is
+//! Bowline's cost; the difference from HAProxy and nginx is pingora's. The benchmark runs itself again as
+//! this proxy, in a process of its own as the other proxies are.
 
 use async_trait::async_trait;
 use pingora_core::server::Server;
@@ -9,7 +9,7 @@ use pingora_core::upstreams::peer::HttpPeer;
 use pingora_proxy::{ProxyHttp, Session, http_proxy_service};
 use std::net::SocketAddr;
 
-/// The argument that makes the benchmark this proxy: where to listen and where to send follow.
+/// The argument that makes the benchmark this proxy; the listening address and the backend follow it.
 pub(crate) const ARGUMENT: &str = "--bare-pingora";
 
 struct Bare {
@@ -34,7 +34,7 @@ impl ProxyHttp for Bare {
 /// Serves until it is killed.
 pub(crate) fn serve(listen: &str, backend: &str, threads: usize) -> ! {
     let backend = backend.parse().expect("an address");
-    // As Bowline's: every thread keeps to its own connections.
+    // As in Bowline's proxy, every thread keeps to its own connections.
     let conf = ServerConf { threads, work_stealing: false, ..ServerConf::default() };
     let mut server = Server::new_with_opt_and_conf(None, conf);
     server.bootstrap();

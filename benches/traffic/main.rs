@@ -1,7 +1,7 @@
-//! `make bench`: what the built-in proxy carries beside HAProxy, nginx and pingora alone, how soon a change
-//! is live, and what a cold start costs. Everything runs on this machine in a network of its own, one after
-//! another, in one run, each proxy with a thread for every core; the ratios are what counts. Prints tables
-//! with the numbers to hold beside them; asserts nothing about time.
+//! `make bench`: the throughput of the built-in proxy beside HAProxy, nginx and pingora alone, how soon a
+//! change is live, and the cost of a cold start. Everything runs on this machine in a network of its own,
+//! one after another, in one run, each proxy with one thread per core; the ratios are what counts. Prints
+//! tables with the numbers to hold beside them; asserts nothing about time.
 #![allow(clippy::expect_used, clippy::panic, reason = "a benchmark fails by panicking")]
 
 mod bare;
@@ -14,14 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The program has it too, so pingora alone must.
+/// The program uses this allocator too, so pingora alone must.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 /// Seconds of each measurement.
 const SECONDS: u64 = 3;
-/// How often each is measured, so that what else the machine does meets all alike.
+/// How often each proxy is measured, in turns, so that other load on the machine meets all alike.
 const ROUNDS: usize = 5;
 const CHANGES: usize = 400;
 
@@ -46,7 +46,7 @@ fn main() {
     }
 }
 
-/// As many threads as every proxy gets.
+/// The number of threads of every proxy.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -84,7 +84,7 @@ fn tool(name: &str) -> PathBuf {
     })
 }
 
-/// What wrk measured.
+/// The results of wrk.
 struct Measured {
     per_second: f64,
     median: Duration,
@@ -109,7 +109,7 @@ fn wrk(at: SocketAddr, connections: u32) -> Measured {
     }
 }
 
-/// Reads `1.23ms`, `45.00us` or `1.02s`.
+/// Parses `1.23ms`, `45.00us` or `1.02s`.
 fn duration(text: &str) -> Duration {
     let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let number: f64 = text[..split].parse().expect("a number");
@@ -121,7 +121,7 @@ fn duration(text: &str) -> Duration {
     Duration::from_secs_f64(number * unit)
 }
 
-/// Requests per second and added latency, over HTTP and passed through as TCP.
+/// Requests per second and added latency, over HTTP and over TCP.
 async fn throughput() {
     let stage = stage().await;
     let scratch = Scratch::new();
@@ -192,7 +192,7 @@ async fn throughput() {
     }
 }
 
-/// What wrk measured of one address, round by round.
+/// The results of wrk for one address, round by round.
 #[derive(Default)]
 struct Rounds {
     per_second: Vec<f64>,
@@ -200,7 +200,7 @@ struct Rounds {
     failed: bool,
 }
 
-/// The same in a few numbers.
+/// A summary of the rounds.
 struct Figures {
     per_second: f64,
     least: f64,
@@ -232,7 +232,7 @@ async fn answers(at: SocketAddr) {
     .await;
 }
 
-/// The backend of all, and nginx as a proxy: `peers:8000` for HTTP and `peers:8001` for TCP.
+/// The backend of all proxies, and nginx as a proxy: `peers:8000` for HTTP and `peers:8001` for TCP.
 fn nginx(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> [Service; 2] {
     let dir = scratch.path().display().to_string();
     let common = |name: &str| {
@@ -290,14 +290,14 @@ fn pingora(scratch: &Scratch, backend: IpAddr, peers: IpAddr) -> Service {
     scratch.spawn("pingora", &this, &args)
 }
 
-/// A cluster with this many Services of 10 endpoints each: what a cold start costs in it, and how soon a
+/// A cluster with this many Services of 10 endpoints each: the cost of a cold start in it, and how soon a
 /// change is live.
 async fn world(services: usize, cold_start: bool, latency: bool) {
     let cluster = Cluster::own(Stack::Single).await;
     cluster.install(Path::new("deploy")).await;
     let (lb, vip) = ("edge", net::vip4());
     cluster.apply("", &objects::load_balancer(lb, &[vip])).await;
-    // One namespace has 20,000 members at most where several share a load balancer.
+    // A namespace may have at most 20,000 members where several share a load balancer.
     let mut namespaces = Vec::new();
     for _ in 0..10 {
         namespaces.push(cluster.namespace().await);
@@ -309,7 +309,7 @@ async fn world(services: usize, cold_start: bool, latency: bool) {
                 let name = format!("service-{number:05}");
                 let port = 10_000 + u16::try_from(number).expect("a port for each");
                 let mut service = objects::service(&name, lb, &[(port, 8080)]);
-                // There are fewer node ports than that.
+                // There are fewer node ports than Services.
                 service["spec"]["allocateLoadBalancerNodePorts"] = false.into();
                 cluster.apply(namespace, &service).await;
                 let endpoints: Vec<_> = (0..10)
@@ -358,10 +358,10 @@ async fn is_planned(cluster: &Cluster, services: usize) {
     .await;
 }
 
-/// Waits until all Services are told that they are served: those writes would be measured otherwise.
+/// Waits until the status of all Services says that they are served: later those writes would be measured.
 async fn are_told(cluster: &Cluster, services: usize) {
     bowline_testing::eventually("all Services are told", || async {
-        // The list is long, and asking for it takes time from those who write.
+        // The list is long, and reading it takes time from the writers.
         tokio::time::sleep(Duration::from_millis(500)).await;
         let (_, list) = cluster.get("/api/v1/services").await;
         let told = |service: &serde_json::Value| {
@@ -376,8 +376,8 @@ async fn are_told(cluster: &Cluster, services: usize) {
     .await;
 }
 
-/// From the write of an EndpointSlice to the first connection that goes there, over the API, beside this
-/// many other Services.
+/// The time from the write of an EndpointSlice to the first connection to the new member, over the API,
+/// beside this many other Services.
 async fn event_to_live(cluster: &Cluster, namespace: &str, lb: &str, vip: IpAddr, services: usize) {
     let (a, b) = (net::pod4(), net::pod4());
     let _a = Backend::tcp("a", a, 8080).await;
@@ -419,7 +419,7 @@ async fn measured(cluster: &Cluster, label: &str, role: &str, args: &[&str]) -> 
 fn cpu(process: &Bowline) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.process.id()));
     let stat = stat.expect("it runs");
-    // The name in parentheses may hold anything; what follows it is numbers.
+    // The name in parentheses may contain anything; only numbers follow it.
     let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|it| it.parse::<u64>().expect("ticks")).sum();
     Duration::from_millis(ticks * 10)

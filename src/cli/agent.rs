@@ -1,5 +1,5 @@
-//! `bowline agent`: follows what is recorded for one load balancer, with the proxy that is built in, with
-//! HAProxy or with nginx; or, with templates, all Services that are exposed, for a load balancer of any kind.
+//! `bowline agent`: carries the traffic of one load balancer with the built-in proxy, HAProxy or nginx; or fills
+//! templates, for a load balancer of any kind. It reads the flags and starts the role in `bowline_runtime`.
 
 use super::connect::Connect;
 use super::haproxy::HaproxyFlags;
@@ -109,11 +109,11 @@ pub(super) enum Carrier {
     Nginx,
 }
 
-/// An agent that runs, whatever it drives.
+/// A running agent, with any driver.
 type Running = Pin<Box<dyn Future<Output = Result<(), RoleError>>>>;
 
 impl Agent {
-    /// Which members get traffic from an agent with this admin endpoint.
+    /// The member rules of an agent with this admin endpoint.
     fn rules(&self, admin: SocketAddr) -> MemberRules {
         let loopback = self.allow_loopback_members;
         MemberRules { loopback, ..self.members.rules(&[admin]) }
@@ -123,7 +123,7 @@ impl Agent {
         if self.template.are_given() {
             return self.fill();
         }
-        // The parser insists on one of the two.
+        // The parser requires one of the two.
         let admin = self.admin.admin;
         let members = MemberRules { here: self.listen.clone(), ..self.rules(admin) };
         let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
@@ -164,7 +164,7 @@ impl Agent {
         })
     }
 
-    /// Templates: for one load balancer, or for all that is exposed.
+    /// Fills templates: for one load balancer, or for all exposed Services.
     fn fill(self) -> anyhow::Result<()> {
         let rules = self.rules(self.admin.admin);
         let (options, publisher, certificates) =
@@ -209,7 +209,7 @@ mod tests {
         _agent: super::Agent,
     }
 
-    /// What the parser says against a line.
+    /// The parser's error for a line.
     fn said(line: &str) -> Option<String> {
         let words = std::iter::once("agent").chain(line.split(' '));
         Line::try_parse_from(words).err().map(|error| error.to_string())

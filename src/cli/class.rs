@@ -1,5 +1,5 @@
-//! The flag by which Services without a class are Bowline's: written alike for all commands that decide,
-//! or look at what was decided.
+//! The flag by which Services without a class are Bowline's: the same for all commands that plan, or that
+//! show what was planned.
 
 /// Whether Services without a class are ours.
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,5 @@
-//! Which cluster a command talks to, and the words for it when it does not answer.
+//! Which cluster a command connects to, and what it prints if the cluster does not answer. Every command that uses a
+//! cluster shares it.
 
 use anyhow::Context as _;
 use bowline_api::names;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Watches end after a minute and begin anew: a connection that is silent for longer is dead.
+/// A watch ends after a minute and is resumed: a connection that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(75);
 
 /// How often the configuration is read for new marks of the cluster.
@@ -35,13 +36,13 @@ pub(super) struct Connect {
 }
 
 impl Connect {
-    /// A client. Nothing has been asked yet.
+    /// A client. It has not connected yet.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         connected(self.config().await?)
     }
 
-    /// A client, and the marks of the cluster that it is configured for. They are read again while the client is used:
-    /// a new CA is put beside the old one before the old one goes.
+    /// A client, and the marks of the cluster that it is configured for. They are read again while the client is in
+    /// use: a new CA is added beside the old one before the old one is removed.
     pub(super) async fn client_and_marks(
         &self,
     ) -> anyhow::Result<(Client, watch::Receiver<BTreeSet<String>>)> {
@@ -83,7 +84,7 @@ impl Connect {
     }
 }
 
-/// A client. Nothing has been asked yet.
+/// A client. It has not connected yet.
 fn connected(mut config: Config) -> anyhow::Result<Client> {
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
@@ -94,8 +95,8 @@ fn marks(config: &Config) -> BTreeSet<String> {
     marks_of(config.root_cert.as_deref(), &config.cluster_url.to_string())
 }
 
-/// What tells clusters apart while none answers: the CAs of the API, which each has of its own, or its URL where a
-/// public CA vouches for it. One cluster may have several URLs, and two CAs while one takes the place of the other.
+/// What distinguishes clusters while none answers: the CAs of the API, which each cluster has of its own, or its URL
+/// if a public CA signs its certificate. One cluster may have several URLs, and two CAs during a rotation.
 fn marks_of(authorities: Option<&[Vec<u8>]>, url: &str) -> BTreeSet<String> {
     let authorities = authorities.unwrap_or_default();
     if authorities.is_empty() {
@@ -109,7 +110,7 @@ fn marks_of(authorities: Option<&[Vec<u8>]>, url: &str) -> BTreeSet<String> {
     authorities.iter().map(mark).collect()
 }
 
-/// Refuses a context that is not there, and says which are.
+/// Refuses a context that does not exist, and lists those that do.
 fn has_context(kubeconfig: &Kubeconfig, name: &str) -> anyhow::Result<()> {
     let names: Vec<_> = kubeconfig.contexts.iter().map(|one| one.name.as_str()).collect();
     anyhow::ensure!(

@@ -1,4 +1,5 @@
-//! `bowline controller`: decides and records, in a cluster that is there already.
+//! `bowline controller`: plans and records, in an existing cluster. It reads the flags and starts the
+//! role in `bowline_runtime`.
 
 use super::class::ClassFlag;
 use super::connect::Connect;

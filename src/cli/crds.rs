@@ -1,4 +1,5 @@
-//! `bowline crds`: what a cluster must know before it can hold Bowline's objects.
+//! `bowline crds`: prints the CustomResourceDefinitions that a cluster needs before it can hold
+//! Bowline's objects.
 
 use super::say::say;
 use anyhow::Context as _;

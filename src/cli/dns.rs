@@ -1,4 +1,5 @@
-//! The flags of those who look DNS names up: whom to ask, and how often.
+//! The flags of DNS look-ups: which servers to ask, and how often. The commands that run a controller
+//! share them.
 
 use anyhow::Context as _;
 use bowline_core::dns::Config;

@@ -1,4 +1,5 @@
-//! `bowline explain`: why one object is where it is, or is not.
+//! `bowline explain`: why one object is where it is, or is nowhere. It reads the flags; `view` decides
+//! what to print.
 
 use super::look::Look;
 use crate::view::explain::{Explanation, Subject};

@@ -1,4 +1,4 @@
-//! HAProxy as `bowline agent` drives it: its flags, and where its files are when nothing is said.
+//! HAProxy as `bowline agent` drives it: its flags, and the default places of its files.
 
 use super::program::ProgramFlags;
 use bowline_drivers::haproxy::{Counters, Options, SHUTDOWN_TIMEOUT, drive};
@@ -7,7 +7,7 @@ use bowline_runtime::metrics::Metrics;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often all that HAProxy has is compared with what it should have.
+/// How often the complete state of HAProxy is compared with what it should be.
 const COMPARE: Duration = Duration::from_secs(30);
 
 /// How HAProxy is driven.
@@ -32,7 +32,7 @@ pub(super) struct HaproxyFlags {
 }
 
 impl HaproxyFlags {
-    /// The driver; what it counts is shown among `metrics`.
+    /// The driver; its counters are added to `metrics`.
     pub(super) async fn driver(
         self,
         program: &ProgramFlags,

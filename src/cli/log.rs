@@ -1,4 +1,4 @@
-//! Where the log goes, and in which form. Called once, before anything that could log.
+//! Where the log goes, and in which form. Called once, before anything can log.
 
 use std::io::IsTerminal as _;
 use tracing_subscriber::EnvFilter;
@@ -32,11 +32,11 @@ enum Format {
 }
 
 impl Log {
-    /// Logs to standard error from now on; at `default` unless a level was given. The error says what is
-    /// wrong with it.
+    /// Logs to standard error from now on, at level `default` if no level was given. The error says what
+    /// is wrong with the level.
     pub(super) fn start(&self, default: &str) -> Result<(), String> {
         let level = self.level.as_deref().unwrap_or(default);
-        // The client logs every failed connection as an error, beside the error that it returns.
+        // The client logs every failed connection as an error, in addition to the error that it returns.
         let quiet = if level.contains("kube") { "" } else { ",kube_client::client::builder=off" };
         let filter = EnvFilter::try_new(format!("{level}{quiet}"))
             .map_err(|error| format!("--log-level {level:?}: {error}; try info or debug"))?;

@@ -1,5 +1,5 @@
-//! What the commands share that look at a cluster and print: its flags, the one list of its objects, and
-//! the two forms of output.
+//! What the read-only commands share: their flags, the one list of the cluster's objects, and the two
+//! forms of output.
 
 use super::class::ClassFlag;
 use super::connect::Connect;
@@ -11,7 +11,7 @@ use kube::Client;
 use std::io::Write as _;
 use std::time::Duration;
 
-/// So long nobody is told that we wait.
+/// How long to wait before telling the user about it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// How to look at a cluster. Reading is all that is done, and all that needs to be allowed.
@@ -54,7 +54,7 @@ impl Look {
         runtime.block_on(async { show(self, self.connect.client().await?).await })
     }
 
-    /// What is known about the cluster now.
+    /// The facts about the cluster now.
     pub(super) async fn facts(&self, client: &Client) -> anyhow::Result<Facts> {
         let lists = patiently(Lists::read(client, &self.connect.namespace)).await?;
         Ok(Facts::new(
@@ -70,7 +70,7 @@ impl Look {
         Ok(patiently(AddressLists::read(client)).await?)
     }
 
-    /// Prints in the form that was asked for.
+    /// Prints in the requested form.
     pub(super) fn print(&self, view: &impl View) -> anyhow::Result<()> {
         let printed = match self.output {
             Output::Text => view.text(),
@@ -84,7 +84,7 @@ impl Look {
     }
 }
 
-/// Waits for something, and says so when it takes long.
+/// Waits for a result, and says so when it takes long.
 async fn patiently<T>(read: impl Future<Output = T>) -> T {
     let mut read = std::pin::pin!(read);
     tokio::select! {

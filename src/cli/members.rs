@@ -1,4 +1,5 @@
-//! Which members get no traffic: the flag, and what a process knows of itself.
+//! Which members get no traffic: the flag, and the addresses of this process, which must not be
+//! members.
 
 use bowline_core::members::{MemberRules, network};
 use bowline_runtime::templates::machine_addresses;
@@ -20,7 +21,7 @@ impl MembersFlag {
         self.deny_members.clone()
     }
 
-    /// The rules of a process that listens for itself at these places.
+    /// The rules of a process that itself listens at these addresses.
     pub(super) fn rules(&self, listening: &[SocketAddr]) -> MemberRules {
         let machine = machine_addresses().unwrap_or_default().into_iter();
         MemberRules {

@@ -1,11 +1,12 @@
-//! How much memory this process may have: the least of what its cgroups allow (version 2 or 1, and those
-//! above it) and what the machine has, less the room of kept state where that is in memory, too.
+//! How much memory this process may have: the least of the limits of its cgroups (version 2 or 1, with their
+//! ancestors) and of the machine's memory, less the space of kept state that is in memory, too. It reads files and
+//! sets nothing.
 
 use super::tmpfs;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What there is to have; nothing where nobody says.
+/// The limit; None if neither cgroups nor the machine tell one.
 pub(super) fn limit() -> Option<u64> {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let groups = cgroups(&read("/proc/self/cgroup"), Path::new("/sys/fs/cgroup"));
@@ -15,8 +16,8 @@ pub(super) fn limit() -> Option<u64> {
 /// The most that a folder of kept state holds: two copies of the largest state, as one is written beside the other.
 const STATE: u64 = 128 << 20;
 
-/// What of this memory is left for other things than the files in a folder, if these are in memory: they count
-/// toward the same limit. Half is left at least.
+/// The memory that remains beside the files in a folder. Files in memory count toward the same limit; at least half
+/// remains.
 pub(super) fn beside(memory: u64, folder: Option<&Path>) -> u64 {
     memory - folder.and_then(tmpfs::size).unwrap_or(0).min(STATE).min(memory / 2)
 }
@@ -33,25 +34,26 @@ fn cgroups(text: &str, root: &Path) -> Vec<u64> {
             "memory" => (root.join("memory"), &["memory.limit_in_bytes"]),
             _ => continue,
         };
-        // In a container the path may be one of the machine, which is not there; its own is the root then.
+        // In a container the path may be one of the machine, which does not exist here; its own cgroup is then the
+        // root.
         let own = root.join(path.trim_start_matches('/'));
         for folder in own.ancestors().take_while(|folder| folder.starts_with(&root)) {
             let values = files.iter().filter_map(|file| fs::read_to_string(folder.join(file)).ok());
             limits.extend(values.filter_map(|value| value.trim().parse::<u64>().ok()));
         }
     }
-    // Version 1 says "none" by a number that no machine has.
+    // Version 1 expresses "none" as a number larger than any machine's memory.
     limits.retain(|limit| *limit < 1 << 60);
     limits
 }
 
-/// What a machine has, given its `/proc/meminfo`.
+/// The memory of a machine, from its `/proc/meminfo`.
 fn total(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Reads a size such as `268435456`, `256Mi` or `1Gi`.
+/// Parses a size such as `268435456`, `256Mi` or `1Gi`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
     let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)];
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
@@ -66,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_room_of_kept_state_in_memory_is_left_out_and_on_a_disk_it_is_not() {
-        // Linux has a file system in memory here, larger than any state.
+        // Linux has a file system in memory here, larger than any kept state.
         let kept = Path::new("/dev/shm/bowline-test/state");
         assert!(tmpfs::size(kept).is_some_and(|size| size > 0), "{:?}", tmpfs::size(kept));
         let mib = 1 << 20;
@@ -98,7 +100,7 @@ mod tests {
         let one = cgroups("9:name=systemd:/\n4:memory:/pod\n0::/\n", root);
         assert_eq!(one, [536_870_912]);
         assert_eq!(cgroups("0::/\n", root), Vec::<u64>::new());
-        // A path that is not there, as in a container with version 1.
+        // A path that does not exist, as in a container with version 1.
         file(root, "memory/memory.limit_in_bytes", "1048576\n");
         assert_eq!(cgroups("4:memory:/docker/abc\n", root), [1_048_576]);
     }

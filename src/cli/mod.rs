@@ -1,4 +1,5 @@
-//! The command line: one module a command. Reads flags, starts what they ask for, says what went wrong.
+//! The command line: one module per command. It reads flags, starts the command, and prints what went
+//! wrong.
 
 mod agent;
 mod class;
@@ -69,8 +70,8 @@ enum Command {
 }
 
 impl Command {
-    /// What is logged unless a flag says otherwise: roles in a cluster have nothing but their log, the
-    /// others print what they have to say.
+    /// The default log level: a role in a cluster has only its log, the other commands print their
+    /// results.
     fn log_level(&self) -> &'static str {
         match self {
             Self::Controller(_) | Self::Agent(_) => "info",
@@ -79,7 +80,7 @@ impl Command {
     }
 }
 
-/// An error and its causes, each once: many an error repeats its cause in its own words.
+/// An error and its causes, each once: many errors repeat their cause in their own words.
 fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -92,7 +93,7 @@ fn told(error: &anyhow::Error) -> String {
     text
 }
 
-/// Runs the command that was asked for.
+/// Runs the command of the command line.
 pub(crate) fn run() -> ExitCode {
     let mut command = Cli::command();
     let given = command.get_matches_mut();

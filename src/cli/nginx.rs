@@ -1,4 +1,4 @@
-//! nginx as `bowline agent` drives it: its flags, and where its files are when nothing is said.
+//! nginx as `bowline agent` drives it: its flags, and the default places of its files.
 
 use super::program::ProgramFlags;
 use bowline_drivers::nginx::{Counters, Options, drive};
@@ -30,7 +30,7 @@ pub(super) struct NginxFlags {
 }
 
 impl NginxFlags {
-    /// The driver; what it counts is shown among `metrics`.
+    /// The driver; its counters are added to `metrics`.
     pub(super) async fn driver(
         self,
         program: &ProgramFlags,

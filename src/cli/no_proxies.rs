@@ -1,4 +1,4 @@
-//! In place of `proxies` in a build without the feature `proxy`: there are none, and whoever asks for one is told so.
+//! Replaces `proxies` in a build without the feature `proxy`: it has no proxies, and returns an error that says so.
 
 use super::proxy::ProxyFlags;
 use bowline_core::update::{Report, Update};
@@ -8,7 +8,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::time::Duration;
 
-/// The built-in proxy was asked for.
+/// The user asked for the built-in proxy.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "this build has no built-in proxy (feature `proxy`): choose --driver haproxy or --driver nginx"

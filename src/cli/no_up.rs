@@ -1,4 +1,4 @@
-//! In place of `up` in a build without the feature `apiserver`: the command says why it does not exist.
+//! Replaces `up` in a build without the feature `apiserver`: the command says why it does not exist.
 
 /// Not in this build: it has no embedded Kubernetes API.
 #[derive(Debug, clap::Args)]

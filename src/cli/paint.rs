@@ -1,10 +1,10 @@
-//! Colours: only on a terminal, and never when NO_COLOR is set. What is printed reads the same without.
+//! Colours: only on a terminal, and never when NO_COLOR is set. The text is the same without them.
 
 use super::log::coloured;
 use std::fmt::Display;
 use std::io::IsTerminal as _;
 
-/// Paints, or does not.
+/// Adds colours, or none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
 
@@ -14,28 +14,28 @@ impl Paint {
         Self(coloured(std::io::stdout().is_terminal()))
     }
 
-    /// Never paints.
+    /// Never adds colours.
     #[cfg(test)]
     pub(crate) const fn plain() -> Self {
         Self(false)
     }
 
-    /// What the eye should find first.
+    /// Text that the eye should find first.
     pub(crate) fn strong(self, text: impl Display) -> String {
         self.with("1", text)
     }
 
-    /// What may be overlooked.
+    /// Text that may be overlooked.
     pub(crate) fn faint(self, text: impl Display) -> String {
         self.with("2", text)
     }
 
-    /// What is good.
+    /// Text about something good.
     pub(crate) fn good(self, text: impl Display) -> String {
         self.with("32", text)
     }
 
-    /// What is wrong.
+    /// Text about something wrong.
     pub(crate) fn bad(self, text: impl Display) -> String {
         self.with("31", text)
     }

@@ -1,4 +1,5 @@
-//! `bowline plan`: what the leader would record now, beside what is recorded.
+//! `bowline plan`: the plan that the leader would record now, compared with the recorded one. It reads
+//! the flags; `view` decides what to print.
 
 use super::look::Look;
 use crate::view::plan::Difference;
@@ -25,7 +26,7 @@ pub(super) struct PlanCommand {
 }
 
 impl PlanCommand {
-    /// How it ends when it fails.
+    /// The exit code of a failure.
     pub(super) fn failure(&self) -> ExitCode {
         if self.exit_code { ExitCode::from(2) } else { ExitCode::FAILURE }
     }

@@ -1,5 +1,5 @@
-//! What is the same for every proxy that is a program of its own: whether it is started, and how often it may
-//! be reloaded.
+//! The flags that HAProxy and nginx share, which run in processes of their own: whether the agent starts them, and how
+//! often it may reload them.
 
 use bowline_drivers::program::MAX_OLD_GENERATIONS;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) struct ProgramFlags {
 }
 
 impl ProgramFlags {
-    /// Whether to start it.
+    /// Whether the agent starts the program.
     pub(super) fn exec(&self) -> bool {
         self.exec
     }
@@ -37,7 +37,7 @@ impl ProgramFlags {
         Duration::from_secs(self.min_reload_interval)
     }
 
-    /// How many old generations of processes there may be.
+    /// The most old generations of processes.
     pub(super) fn max_old_generations(&self) -> usize {
         self.max_old_generations
     }

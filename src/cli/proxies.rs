@@ -1,4 +1,5 @@
-//! The built-in proxies of a process: their limits, their counters, their access log, the driver of each.
+//! The built-in proxies of a process: their limits, counters, access log, and the driver of each. The agent and
+//! `bowline up` use it.
 
 use super::memory;
 use super::proxy::ProxyFlags;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// A proxy with fewer places than this is worth a warning.
+/// A proxy with fewer places than this gets a warning.
 const FEW: usize = 1_000;
 
 /// Starts the proxies of a process. They share the access log.
@@ -22,9 +23,9 @@ pub(super) struct Proxies {
 }
 
 impl Proxies {
-    /// The proxies of this process; what they count is shown among `metrics`. Called once: the process may
-    /// open as many files as it can get from now on. What it serves is kept in the folder `state`. A build without
-    /// the feature `proxy` has none, hence the result.
+    /// The proxies of this process; their counters are added to `metrics`. Called once, since it raises the
+    /// process's limit of open files. The folder `state` holds the kept state. It returns a result because a build
+    /// without the feature `proxy` has an error here.
     pub(super) fn new(
         flags: ProxyFlags,
         metrics: &Metrics,
@@ -52,7 +53,7 @@ impl Proxies {
         Ok(Self { options, exposition })
     }
 
-    /// The driver of a new proxy that counts by the name of its load balancer.
+    /// The driver of a new proxy, whose counters have the name of its load balancer.
     pub(super) fn driver(&self, load_balancer: &str) -> Builtin {
         let proxy = Proxy::new(self.options.clone());
         self.exposition.add(load_balancer, &proxy);
@@ -60,10 +61,10 @@ impl Proxies {
     }
 }
 
-/// Lines that wait to be printed: what a second of heavy traffic brings.
+/// The most lines that wait to be printed: those of a second of heavy traffic.
 const WAITING: usize = 65_536;
 
-/// Printing may wait for whoever reads, traffic may not: lines go to a thread of their own, and are lost
+/// The reader of the log may be slow, but traffic must not wait: lines go to a thread of their own, and are lost
 /// when it cannot keep up.
 fn access_log() -> AccessLog {
     let (lines, waiting): (SyncSender<String>, _) = sync_channel(WAITING);

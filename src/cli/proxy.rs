@@ -1,4 +1,4 @@
-//! Flags of the built-in proxy. The access log is a matter of every proxy.
+//! Flags of proxies. Only the access log is for every proxy; the other flags are for the built-in one.
 
 #[cfg(feature = "proxy")]
 use super::memory;
@@ -17,7 +17,7 @@ pub(super) struct ProxyFlags {
 }
 
 impl ProxyFlags {
-    /// Whether a line is to be printed for every request.
+    /// Whether to print a line for every request.
     pub(super) fn wants_access_log(self) -> bool {
         self.access_log
     }

@@ -1,5 +1,5 @@
-//! What `bowline controller` and `bowline agent` share: flags, the admin endpoint, and the way from a
-//! signal to an orderly end.
+//! What `bowline controller` and `bowline agent` share: flags, the admin endpoint, and the orderly end after
+//! a signal.
 
 use super::signals::{AT_ONCE, Signals};
 use anyhow::Context as _;
@@ -18,8 +18,8 @@ pub(super) struct AdminFlag {
     pub(super) admin: SocketAddr,
 }
 
-/// An address and a port. Brackets may be around an address of either version: a manifest that puts in the
-/// address of a node does not know which it is.
+/// Parses an address and a port. An address of either family may have brackets: a manifest that inserts the
+/// address of a node does not know its family.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let bracketed = || {
         let (ip, port) = text.strip_prefix('[')?.split_once("]:")?;
@@ -63,7 +63,7 @@ impl AddressGraceFlag {
     }
 }
 
-/// Runs a role to its end: its own, or the one that a signal asks for.
+/// Runs a role until it ends by itself or after a signal.
 pub(super) fn run<R>(
     admin: SocketAddr,
     role: impl AsyncFnOnce(Context) -> anyhow::Result<R>,

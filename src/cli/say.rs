@@ -1,15 +1,15 @@
-//! What a command prints while it goes on. Who reads it may go away: that is no reason to stop, let alone
-//! to panic.
+//! Output of a command that goes on afterwards. The reader of the output may be gone: that must neither
+//! stop the command nor make it panic.
 
 use std::fmt::Display;
 use std::io::Write as _;
 
-/// A line to standard output.
+/// Prints a line to standard output.
 pub(super) fn say(line: impl Display) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// A line to standard error.
+/// Prints a line to standard error.
 pub(super) fn complain(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "bowline: {line}");
 }

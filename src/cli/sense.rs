@@ -1,12 +1,12 @@
-//! Flags of `bowline agent` that mean nothing with what else was asked for are refused: who gives one expects
-//! something of it.
+//! Refuses flags of `bowline agent` that have no effect with the other flags: a user who gives a flag expects
+//! an effect. `cli` calls it before it runs the command.
 
 use super::agent::Carrier;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Command, Error};
 
-/// What the agent is to do, by the flag that says so.
+/// The flag that selects what the agent does.
 fn asked(given: &ArgMatches) -> &'static str {
     if given.value_source("templates") == Some(ValueSource::CommandLine) {
         return "--template";
@@ -18,7 +18,7 @@ fn asked(given: &ArgMatches) -> &'static str {
     }
 }
 
-/// Groups of flags, and with what they mean something.
+/// Groups of flags, and the selections in which they have an effect.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("ProxyFlags", &["--driver builtin", "--driver haproxy", "--driver nginx"]),
     ("ProgramFlags", &["--driver haproxy", "--driver nginx"]),
@@ -26,7 +26,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("NginxFlags", &["--driver nginx"]),
 ];
 
-/// The first flag that means nothing.
+/// Refuses the first flag that has no effect.
 pub(super) fn check(cli: &mut Command, given: &ArgMatches) -> Result<(), Error> {
     let Some(given) = given.subcommand_matches("agent") else { return Ok(()) };
     let Some(agent) = cli.find_subcommand_mut("agent") else { return Ok(()) };

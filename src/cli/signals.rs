@@ -1,17 +1,16 @@
-//! Ctrl-C, SIGTERM and the end of the terminal: the first asks for an orderly end, the second for one at
-//! once.
+//! Ctrl-C, SIGTERM and SIGHUP: the first signal requests an orderly end, the second an immediate one.
 
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How a process ends that was told twice.
+/// The exit code after a second signal.
 pub(super) const AT_ONCE: i32 = 130;
 
-/// The signals that end a process, from now on.
+/// The signals that end the process.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
-    /// None: whoever started us wants us to outlive the terminal.
+    /// None: the process must outlive the terminal, as its parent process wants.
     hangup: Option<Signal>,
 }
 
@@ -27,7 +26,7 @@ impl Signals {
         Ok(Self { interrupt, terminate, hangup })
     }
 
-    /// Resolves on the next one.
+    /// Resolves at the next signal.
     pub(super) async fn next(&mut self) {
         let hangup = async {
             match &mut self.hangup {
@@ -43,7 +42,7 @@ impl Signals {
     }
 }
 
-/// Whether whoever started us wants us to outlive the terminal, as `nohup` does.
+/// Whether the parent process wants this one to outlive the terminal, as `nohup` does.
 fn ignores_hangup(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

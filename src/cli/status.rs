@@ -1,4 +1,5 @@
-//! `bowline status`: all load balancers of a cluster at a glance.
+//! `bowline status`: all load balancers of a cluster at a glance. It reads the flags; `view`
+//! decides what to print.
 
 use super::look::Look;
 use crate::view::addresses::Addresses;

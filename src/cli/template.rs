@@ -1,4 +1,5 @@
-//! The flags of `bowline agent --template`: files for a load balancer of any kind, and whom to notify.
+//! The flags of `bowline agent --template`: which files to write for a load balancer of any kind, and what to
+//! notify.
 
 use anyhow::Context as _;
 use bowline_core::members::MemberRules;
@@ -113,12 +114,12 @@ enum Mode {
 }
 
 impl TemplateFlags {
-    /// Whether there are templates at all.
+    /// Whether any template is given.
     pub(super) fn are_given(&self) -> bool {
         !self.templates.is_empty()
     }
 
-    /// Reads the templates, and says how they are filled.
+    /// Reads the templates, and returns how to fill them.
     pub(super) fn read(
         self,
         grace: Duration,
@@ -198,7 +199,7 @@ fn targets(
         .collect())
 }
 
-/// Whether the file stands within single quotes.
+/// Whether the placeholder `{}` is within single quotes.
 fn is_quoted(check: &str) -> bool {
     let mut within = None;
     let mut before = ' ';
@@ -214,7 +215,7 @@ fn is_quoted(check: &str) -> bool {
     })
 }
 
-/// A file by one name, whichever way it is named, and whether it is there or not.
+/// The canonical path of a file, whether or not the file exists.
 fn real(file: &Path) -> PathBuf {
     if let Ok(real) = file.canonicalize() {
         return real;

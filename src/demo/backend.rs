@@ -1,5 +1,5 @@
-//! The small web servers of the demo: each says who it is. Knows nothing of Kubernetes; the demo's
-//! kubelet starts and stops them.
+//! The small web servers of the demo: each answers with its name. It knows nothing of Kubernetes;
+//! the demo's kubelet starts and stops them.
 
 use axum::Router;
 use std::future::Future;
@@ -7,14 +7,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use tokio::net::TcpListener;
 
-/// A server that listens already.
+/// A server that already listens.
 pub(super) struct Backend {
     listeners: Vec<TcpListener>,
     name: String,
 }
 
 impl Backend {
-    /// Listens on loopback at each of these ports, or names the one that cannot be had.
+    /// Listens on loopback at each of these ports; the error names a port that cannot be bound.
     pub(super) async fn bind(name: &str, ports: &[u16]) -> Result<Self, (u16, io::Error)> {
         let mut listeners = Vec::new();
         for port in ports {

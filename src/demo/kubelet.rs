@@ -1,6 +1,6 @@
-//! The kubelet of the demo's node: gives each Pod of the demo a small web server, says that it is
-//! Ready, and ends it when the Pod is deleted. Touches no Pod of another namespace or node; started by
-//! `bowline up --demo`.
+//! The kubelet of the demo's node: runs a small web server for each Pod of the demo, sets it Ready,
+//! and ends it when the Pod is deleted. It touches no Pod of another namespace or node; `bowline up
+//! --demo` starts it.
 
 use super::backend::Backend;
 use crate::running::sweep;
@@ -16,17 +16,17 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The namespace and the node whose Pods are played.
+/// The namespace and the node of the demo's Pods.
 pub(crate) const NAMESPACE: &str = "demo";
 const NODE: &str = "demo";
 
-/// How long a deleted Pod still answers: what load balancers need to let go of it, and not more than a
-/// person at a terminal waits for gladly.
+/// How long a deleted Pod still answers: enough for load balancers to release it, and short for a
+/// person at a terminal.
 const LINGER: Duration = Duration::from_millis(500);
-/// How long until a port that was taken is tried again.
+/// How long until a port that is in use is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a Pod of the demo asks for.
+/// What a Pod of the demo needs.
 #[derive(Clone, Debug, PartialEq)]
 struct Wanted {
     name: String,
@@ -36,7 +36,7 @@ struct Wanted {
     deleting: bool,
 }
 
-/// Reads a Pod; none that is not of the demo's node.
+/// Reads a Pod; None if it is not on the demo's node.
 fn wanted(pod: Pod) -> Option<Wanted> {
     let spec = pod.spec.filter(|spec| spec.node_name.as_deref() == Some(NODE))?;
     let ports = spec.containers.iter().flat_map(|one| one.ports.iter().flatten());
@@ -50,17 +50,17 @@ fn wanted(pod: Pod) -> Option<Wanted> {
     })
 }
 
-/// What the task of a Pod is told.
+/// What the task of a Pod has to do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Told {
     Run,
-    /// The Pod is being deleted, and its end is to be confirmed.
+    /// The Pod is being deleted, and the kubelet must confirm its end.
     End,
     /// The Pod is gone, or the demo is over.
     Stop,
 }
 
-/// The Pods that run.
+/// The running Pods.
 pub(crate) struct Kubelet {
     client: Client,
     say: Changes,
@@ -74,8 +74,8 @@ struct Running {
 }
 
 impl Kubelet {
-    /// Plays the Pods until `stopped`, then ends their servers and leaves the objects as they are: the
-    /// next start has them back. What a user should see goes to `say`.
+    /// Runs the Pods until `stopped`, then ends their servers and leaves the objects as they are, so
+    /// that the next start has them again. Changes for the user go to `say`.
     pub(crate) async fn run(client: Client, say: Changes, mut stopped: watch::Receiver<bool>) {
         let api: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
         let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -135,7 +135,7 @@ impl Kubelet {
     }
 }
 
-/// The life of one Pod.
+/// Runs one Pod from start to end.
 async fn play(client: Client, pod: Wanted, mut told: watch::Receiver<Told>, say: Changes) {
     let api: Api<Pod> = Api::namespaced(client, NAMESPACE);
     if let Some(backend) = bind(&api, &pod, &mut told, &say).await {
@@ -162,7 +162,7 @@ async fn play(client: Client, pod: Wanted, mut told: watch::Receiver<Told>, say:
     }
 }
 
-/// Listens for a Pod, again and again while its port is taken. None: it is to end before that.
+/// Listens for a Pod, and tries again while its port is in use. None: the Pod ends before that.
 async fn bind(
     api: &Api<Pod>,
     pod: &Wanted,
@@ -197,7 +197,7 @@ async fn report(api: &Api<Pod>, pod: &Wanted, problem: Option<&str>) {
     }
 }
 
-/// The status of a Pod that runs, or that cannot.
+/// The status of a Pod that runs, or that cannot run.
 fn status(pod: &Wanted, problem: Option<&str>) -> Value {
     let ready = problem.is_none();
     let condition = |kind: &str| {

@@ -1,5 +1,5 @@
-//! The demo of `bowline up --demo`: manifests that come with the binary, and a kubelet that plays their
-//! Pods. Nothing else of Bowline knows that it exists.
+//! The demo of `bowline up --demo`: manifests in the binary, and a kubelet that runs their Pods. No
+//! other part of Bowline knows the demo.
 
 mod backend;
 mod kubelet;
@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use std::path::Path;
 
-/// `examples/demo`, as it was when this was built.
+/// `examples/demo` at build time.
 const FILES: [(&str, &str); 4] = [
     ("examples/demo/00-namespace.yaml", include_str!("../../examples/demo/00-namespace.yaml")),
     ("examples/demo/10-pods.yaml", include_str!("../../examples/demo/10-pods.yaml")),

@@ -1,6 +1,6 @@
 //! Whether the demo can be reached as its greeting promises: its Service and Ingress have an address, and
-//! every Pod that is Ready takes its turn. Listens to what the agents tell and changes nothing; `bowline
-//! up` asks before it greets.
+//! every Ready Pod is a member. It reads the changes that agents send and writes nothing; `bowline up`
+//! asks it before it greets.
 
 use super::kubelet::NAMESPACE;
 use bowline_runtime::observe::{Change, Changes};
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::TryRecvError;
 
-/// What Service and Ingress of the demo are called.
+/// The name of the demo's Service and Ingress.
 const NAME: &str = "hello";
 
-/// What has been heard of the demo's members.
+/// The demo's members, as agents report them.
 pub(crate) struct Served {
     changes: Receiver<Arc<Change>>,
-    /// How many there are; None: too much was told at once, and how many is not known.
+    /// How many there are; None: the receiver missed changes, so the number is unknown.
     members: Option<usize>,
 }
 
@@ -28,7 +28,7 @@ impl Served {
         Self { changes: changes.listen(), members: Some(0) }
     }
 
-    /// Whether everything is in force. What has been deleted is not missed.
+    /// Whether everything is in force. Deleted objects are not waited for.
     pub(crate) async fn is_complete(&mut self, client: &Client) -> bool {
         let Ok(Some(ready)) = ready(client).await else { return false };
         self.hear();
@@ -54,7 +54,7 @@ impl Served {
     }
 }
 
-/// How many Pods behind the Service are Ready; None while one has not said.
+/// How many Pods behind the Service are Ready; None while a Pod has no Ready condition yet.
 async fn ready(client: &Client) -> Result<Option<usize>> {
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     let Some(service) = services.get_opt(NAME).await? else { return Ok(Some(0)) };
@@ -67,13 +67,13 @@ async fn ready(client: &Client) -> Result<Option<usize>> {
     Ok(ready.map(|all| all.into_iter().filter(|ready| *ready).count()))
 }
 
-/// Whether a Pod is Ready, or cannot be: its port is taken.
+/// Whether a Pod is Ready; Some(false) if its port is in use. None: not known yet.
 fn is_ready(pod: &Pod) -> Option<bool> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|it| it.type_ == "Ready").map(|it| it.status == "True")
 }
 
-/// Whether Service and Ingress have an address, as far as they are there.
+/// Whether Service and Ingress, if they exist, have an address.
 async fn addressed(client: &Client) -> Result<bool> {
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     let ingresses: Api<Ingress> = Api::namespaced(client.clone(), NAMESPACE);

@@ -1,5 +1,5 @@
-//! The pools of a cluster and the addresses that are held: what `bowline status --addresses -o json`
-//! prints. From AddressPool and Address objects alone. Pure.
+//! The AddressPools of a cluster and the addresses in use: what `bowline status --addresses -o json`
+//! prints. It uses AddressPool and Address objects only. Pure.
 
 use super::{View, addresses_text};
 use bowline_api::address::{
@@ -21,17 +21,17 @@ pub(crate) struct Addresses {
     pub(super) notes: Vec<String>,
 }
 
-/// A pool.
+/// An AddressPool.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PoolView {
     pub(super) name: String,
-    /// As its spec says.
+    /// As in its spec.
     pub(super) addresses: Vec<String>,
     pub(super) auto_assign: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) scope: Option<Scope>,
-    /// Left out: nobody has counted yet, or it has none.
+    /// None: the leader has not counted yet, or the pool has no addresses of this family.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) ipv4: Option<FamilyCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub(super) struct PoolView {
     pub(super) conditions: Vec<ConditionView>,
 }
 
-/// An address that is held or rests.
+/// An address that has a holder or rests.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AddressView {
@@ -50,31 +50,31 @@ pub(super) struct AddressView {
     /// When draining or resting ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<Timestamp>,
-    /// How long that is, by the clock of this machine.
+    /// The seconds left until then, by the clock of this machine.
     #[serde(skip)]
     pub(super) left: Option<i64>,
     pub(super) holders: Vec<HolderView>,
 }
 
-/// Who has an address.
+/// A holder of an address.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct HolderView {
     pub(super) kind: HolderKind,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Empty: all of them.
+    /// Empty: all ports.
     pub(super) ports: Vec<HeldPort>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// On which load balancer a Service has it; none: on no load balancer.
+    /// The load balancer on which a Service has the address; None: no load balancer.
     #[serde(rename = "loadBalancer", skip_serializing_if = "Option::is_none")]
     pub(super) load_balancer: Option<String>,
     #[serde(skip)]
     pub(super) uid: String,
 }
 
-/// A condition, as its object has it.
+/// A condition of an object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ConditionView {
     #[serde(rename = "type")]
@@ -85,7 +85,7 @@ pub(super) struct ConditionView {
 }
 
 impl Addresses {
-    /// What there is to say about them; sorted by name and by address.
+    /// Builds the view, sorted by name and by address.
     pub(crate) fn of(
         pools: &[AddressPool],
         addresses: &[Address],
@@ -131,14 +131,14 @@ pub(super) fn views(addresses: &[Address], now: Timestamp) -> Vec<AddressView> {
 }
 
 impl AddressView {
-    /// None: its name is no address, so it is not the leader's.
+    /// None: its name is no address, so the leader did not create it.
     fn of(object: &Address, now: Timestamp) -> Option<Self> {
         let AddressStatus { state, until } = object.status.clone().unwrap_or_default();
         let until = until.map(|time| time.0);
         Some(Self {
             address: address_of_name(object.metadata.name.as_deref()?)?,
             pool: object.spec.pool.clone(),
-            // The state is written after the object; one that is not there yet means Active.
+            // The state is written after the object; a missing state means Active.
             state: state.unwrap_or(AddressState::Active),
             until,
             left: until.map(|until| until.as_second() - now.as_second()),

@@ -1,4 +1,5 @@
-//! The text of `bowline status --addresses`, and the words for an address that `explain` shares. Pure.
+//! The text of `bowline status --addresses`, and the phrases for an address that `explain` shares.
+//! Pure.
 
 use super::addresses::{AddressView, Addresses, ConditionView, HolderView, PoolView};
 use super::status_text::notes;
@@ -7,7 +8,7 @@ use bowline_api::address_pool::{COUNT_MAX, FamilyCounts};
 use bowline_core::key::ObjectKey;
 use bowline_core::outcome::quote;
 
-/// Pools, addresses, and what is wrong with pools.
+/// Pools, addresses, and problems of pools.
 pub(super) fn addresses(view: &Addresses) -> String {
     let mut out = String::new();
     if view.pools.is_empty() {
@@ -33,12 +34,12 @@ pub(super) fn addresses(view: &Addresses) -> String {
     out
 }
 
-/// Conditions of pools hold when all is well.
+/// The conditions of a pool that do not hold; all hold when the pool is fine.
 fn wrong(pool: &PoolView) -> impl Iterator<Item = &ConditionView> {
     pool.conditions.iter().filter(|it| it.status != "True")
 }
 
-/// The reason and the sentence of a condition.
+/// The reason and the message of a condition.
 pub(super) fn told(condition: &ConditionView) -> String {
     match condition.message.as_str() {
         "" => condition.reason.clone(),
@@ -120,7 +121,7 @@ pub(super) fn who(one: &HolderView) -> String {
     format!("{:?} {key}", one.kind)
 }
 
-/// How long something lasts, in one unit.
+/// The time left, in one unit.
 pub(super) fn left(seconds: i64) -> String {
     match seconds {
         ..=0 => "now".to_owned(),

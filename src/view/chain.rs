@@ -1,5 +1,5 @@
-//! How a Service comes by its address: what it asks for, in its own words, which pools were passed over and why,
-//! which Address objects say that it has one, and what the leader says about it. Decides nothing. Pure.
+//! How a Service gets its address: its request in its own words, the pools that were passed over and why, the
+//! Address objects that name it, and the leader's conditions. It decides nothing. Pure.
 
 use super::addresses::{AddressView, ConditionView, views};
 use super::explain::ProblemView;
@@ -11,41 +11,42 @@ use bowline_core::key::{ConsumerKind, ObjectKey};
 use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
-/// From what is asked for to what is recorded.
+/// The steps from the request to the record.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct ChainView {
-    /// What the Service says of addresses; nothing: any address will do.
+    /// The Service's requests for addresses; empty: any address will do.
     pub(super) asks: Vec<AskView>,
-    /// The pools that it has no address of, as they are looked at, up to the one that it has.
+    /// The pools that gave it no address, in the order in which they are tried, up to the one that did.
     pub(super) passed: Vec<PassedView>,
-    /// The Address objects that name it.
+    /// The Address objects that name the Service.
     pub(super) held: Vec<AddressView>,
-    /// Why it has what it has; none where pools may not be read.
+    /// Why it has what it has; None if pools cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) verdict: Option<Told>,
-    /// What the leader says: whether it has its address and, where it takes it from a name, how that went.
+    /// The leader's conditions: whether the Service has its address and, if the address comes from a name,
+    /// whether the look-up worked.
     pub(super) conditions: Vec<ConditionView>,
-    /// Whether no load balancer carries it.
+    /// Whether the Service is on no load balancer.
     pub(super) alone: bool,
 }
 
-/// A pool that a Service has no address of.
+/// A pool that gave a Service no address.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct PassedView {
     pub(super) pool: String,
     pub(super) why: String,
 }
 
-/// Something that a Service says of addresses.
+/// A request of a Service that concerns addresses.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct AskView {
     pub(super) what: What,
-    /// Where it says so: an annotation, or a field of its spec.
+    /// The annotation or the field of its spec.
     pub(super) key: &'static str,
     pub(super) value: String,
 }
 
-/// What an ask is for.
+/// What a request is for.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) enum What {
     /// This address.
@@ -54,13 +55,13 @@ pub(super) enum What {
     Name,
     /// An address of this pool.
     Pool,
-    /// To share it with those who have the same key.
+    /// Sharing with Services that have the same key.
     Sharing,
 }
 
 impl ChainView {
-    /// The chain of a Service; None where pools have nothing to do with it: it asks for nothing, has
-    /// nothing, and is not one that gets an address without a load balancer.
+    /// The chain of a Service. None: pools do not concern it, because it requests nothing, has nothing, and gets
+    /// no address without a load balancer.
     pub(super) fn of(facts: &Facts, key: &ObjectKey) -> Option<Self> {
         let service = facts.services.get(key)?;
         let asks = asks(service);
@@ -84,14 +85,14 @@ impl ChainView {
         })
     }
 
-    /// What the leader says is wrong with its address.
+    /// The leader's problem with the Service's address.
     pub(super) fn not_programmed(&self) -> Option<ProblemView> {
         let condition = self.condition(names::CONDITION_SERVICE_PROGRAMMED)?;
         let (reason, message) = (condition.reason.clone(), condition.message.clone());
         (condition.status != "True").then_some(ProblemView { reason, message })
     }
 
-    /// What the leader says of one matter.
+    /// The leader's condition of a type.
     pub(super) fn condition(&self, type_: &str) -> Option<&ConditionView> {
         self.conditions.iter().find(|it| it.type_ == type_)
     }
@@ -106,7 +107,7 @@ fn asks(service: &Service) -> Vec<AskView> {
     let empty = Default::default();
     let all = service.metadata.annotations.as_ref().unwrap_or(&empty);
     let ask = |what, key, value: &str| AskView { what, key, value: value.to_owned() };
-    // All spellings of an address must say the same, so all are shown; of the others the first counts.
+    // All spellings of an address must agree, so all are shown; of the other requests the first counts.
     let spellings = std::iter::once(VIP.name).chain(VIP.alternatives.iter().copied());
     let mut asks: Vec<AskView> =
         spellings.filter_map(|key| Some(ask(What::Address, key, all.get(key)?))).collect();

@@ -1,5 +1,5 @@
-//! Why a claim has the load balancer that it has, or waits: what `bowline explain lbc/NAME` prints. It asks
-//! the binder that the leader runs, of every load balancer and not of the first ten. Pure.
+//! Why a claim has its load balancer, or waits: what `bowline explain lbc/NAME` prints. It asks the
+//! leader's binder about every load balancer, while the leader reports only the first ten. Pure.
 
 use super::facts::Facts;
 use super::status_text::notes;
@@ -12,27 +12,27 @@ use bowline_core::objects::Timestamp;
 use bowline_runtime::controller;
 use serde::Serialize;
 
-/// A claim, and why it is where it is.
+/// A claim, and why it is in its state.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClaimView {
     namespace: String,
     name: String,
-    /// Pending, Bound or Lost, as its status says; none where nobody has looked at it yet.
+    /// Pending, Bound or Lost, as in its status; None if no leader has written a status.
     #[serde(skip_serializing_if = "Option::is_none")]
     phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     load_balancer: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// What its status says.
+    /// The message of its status.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
-    /// Services and Ingresses that name it.
+    /// How many Services and Ingresses name it.
     consumers: u32,
-    /// While it has none: the load balancers that it does not get, each with the one reason.
+    /// The load balancers that it does not get, each with one reason; only while it has none.
     passed_over: Vec<PassedOverView>,
-    /// Why none is made for it.
+    /// Why no load balancer is provisioned for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     unmade: Option<String>,
     pub(super) notes: Vec<String>,
@@ -108,7 +108,7 @@ impl ClaimView {
     }
 }
 
-/// The binder, told of everything that there is.
+/// The binder, fed with all objects.
 fn binder(facts: &Facts) -> Binder {
     let mut binder = Binder::new();
     let now: Timestamp = facts.now.as_second();

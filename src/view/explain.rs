@@ -17,7 +17,7 @@ use bowline_core::status::Waiting;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// What is to be explained.
+/// The kind of object to explain.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Subject {
     Service,
@@ -39,34 +39,34 @@ pub(crate) enum Explanation {
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ConsumerView {
-    /// Which.
+    /// The consumer.
     pub(super) object: ConsumerName,
     pub(super) state: StateView,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) load_balancer: Option<String>,
-    /// One word, when it was refused.
+    /// The reason for which it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// Whether it is refused for want of an address alone.
+    /// Whether it is refused only because it has no address yet.
     #[serde(skip)]
     pub(super) waits: bool,
     /// How its load balancer was found, or why it has none.
     pub(super) why: String,
-    /// What would help.
+    /// A remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
-    /// Host names in place of addresses that nobody knows.
+    /// Host names take the place of unknown addresses.
     pub(super) addresses: Vec<Point>,
-    /// How a Service comes by an address of a pool.
+    /// How a Service gets an address of a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) address: Option<ChainView>,
     pub(super) listeners: Vec<ListenerView>,
     pub(super) hosts: Vec<HostView>,
     pub(super) pools: Vec<PoolView>,
-    /// What is planned for it, as Plan objects have it.
+    /// Its planned fragments, as in Plan objects.
     pub(super) fragments: Vec<Fragment>,
     pub(super) problems: Vec<ProblemView>,
-    /// Whether the Plan objects have it as it is planned.
+    /// Whether the Plan objects match the plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) recorded: Option<RecordedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,11 +74,11 @@ pub(crate) struct ConsumerView {
     pub(super) notes: Vec<String>,
 }
 
-/// What became of it.
+/// What the planner decided for it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) enum StateView {
     Planned,
-    /// It has an address, and asks for no load balancer.
+    /// It has an address, and requests no load balancer.
     Alone,
     Refused,
     NotOurs,
@@ -95,10 +95,10 @@ pub(super) enum RecordedView {
 pub(super) struct ListenerView {
     #[serde(flatten)]
     pub(super) listener: Listener,
-    /// The names by which it is reached, where nobody knows its address.
+    /// Host names by which it is reached, if its address is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hostnames: Vec<Arc<str>>,
-    /// The pool's name for people, or none where rules decide.
+    /// The display name of the pool; None if rules decide.
     #[serde(skip)]
     pub(super) to: Option<String>,
 }
@@ -124,10 +124,10 @@ pub(super) struct RuleView {
 
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct PoolView {
-    /// As fragments and metrics call it.
+    /// The name in fragments and metrics.
     pub(super) name: Arc<str>,
     pub(super) members: Vec<MemberView>,
-    /// As people call it, and how it is treated.
+    /// The display name, and how its traffic is treated.
     #[serde(skip)]
     pub(super) title: String,
     #[serde(skip)]
@@ -220,7 +220,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
     }
     let told = view.address.as_ref().and_then(|chain| chain.verdict.clone());
     let told = told.filter(|told| told.unmet);
-    // What pools say of it has its remedy beside it.
+    // The text of the pools is used, because its remedy is shown with it.
     let of_pools = |problem: &Problem| told.as_ref().filter(|told| told.is(problem));
     let problems = facts.problems(outcome);
     view.problems = problems
@@ -274,12 +274,12 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
     view
 }
 
-/// What the agent could not do for a consumer, or may not have been able to.
+/// What the agent refused for a consumer, or may have refused.
 fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
     let withheld = withheld(facts, load_balancer, consumer);
     let Some(agents) = facts.agents.get(load_balancer) else { return withheld };
     let refused = agents.joint.refused.iter().filter(|it| it.consumer == *consumer);
-    // Of a certificate that the leader does not hand out the agent knows only that it has not come.
+    // If the leader withholds a certificate, the agent knows only that it is missing.
     let refused =
         refused.filter(|it| withheld.is_empty() || it.problem.reason != Reason::SecretNotFound);
     let refused: Vec<_> = refused.map(|it| ProblemView::from(&it.problem)).collect();
@@ -295,7 +295,7 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
     problems
 }
 
-/// What the leader says of certificates that it does not hand out: it alone knows which have room.
+/// Certificates that the leader withholds: it alone knows which have room.
 fn withheld(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
     let reason = Reason::TooManyCertificates.to_string();
     let status = facts.load_balancers.get(load_balancer).and_then(|it| it.status.as_ref());
@@ -306,8 +306,7 @@ fn withheld(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<P
     told.map(|it| ProblemView { reason: it.reason.clone(), message: it.message.clone() }).collect()
 }
 
-/// Where a consumer can be reached: at listeners of its own, or at those that its load balancer's
-/// Ingresses share.
+/// The listeners of a consumer: its own, or those that the Ingresses of its load balancer share.
 fn listeners(
     facts: &Facts,
     kind: ConsumerKind,
@@ -320,7 +319,7 @@ fn listeners(
     all_listeners(parts, &facts.hostnames(load_balancer))
 }
 
-/// The listeners of some fragments on a load balancer that has these names.
+/// The listeners of some fragments on a load balancer with these host names.
 pub(super) fn all_listeners(parts: &[Arc<Fragment>], names: &[Arc<str>]) -> Vec<ListenerView> {
     let pools: Vec<&Pool> = parts.iter().flat_map(|part| &part.pools).collect();
     let name = |wanted: &str| {

@@ -47,7 +47,7 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
     out
 }
 
-/// From what is asked for to who has it.
+/// From the request to the holder.
 fn address(out: &mut String, chain: &ChainView, whose: &ConsumerName) {
     let asks: Vec<_> = chain.asks.iter().map(ask).collect();
     let asks = if asks.is_empty() { "any address".to_owned() } else { asks.join("; ") };
@@ -66,7 +66,7 @@ fn address(out: &mut String, chain: &ChainView, whose: &ConsumerName) {
         row(out, "From DNS", &format!("{}, {}", condition.status, told(condition)));
     }
     let programmed = chain.condition(names::CONDITION_SERVICE_PROGRAMMED);
-    // Behind a load balancer that has its address, problems and what the agent says tell the same.
+    // On a load balancer that has its address, the problems and the agent's report say the same.
     let speaks = chain.alone || chain.held.is_empty();
     let known = |it: &ConditionView| {
         chain.verdict.as_ref().is_some_and(|told| it.message.starts_with(&told.message))

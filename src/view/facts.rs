@@ -1,4 +1,5 @@
-//! Lists turned into what the planner says about them, what is recorded, and what agents report. Pure.
+//! Facts about a cluster from its lists: what the planner decides about them, what is recorded, and what
+//! agents report. Pure.
 
 use super::list::Lists;
 use super::pooled::{Pooled, Told};
@@ -26,7 +27,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What is known about a cluster.
+/// The facts about a cluster.
 pub(crate) struct Facts {
     pub(super) planner: Planner,
     pub(super) services: BTreeMap<ObjectKey, Service>,
@@ -36,7 +37,7 @@ pub(crate) struct Facts {
     pub(super) claims: BTreeMap<ObjectKey, LoadBalancerClaim>,
     pub(super) balancer_classes: Vec<LoadBalancerClass>,
     pub(super) namespaces: Vec<Namespace>,
-    /// How many name each claim.
+    /// How many consumers name each claim.
     pub(super) wanted: Vec<(ObjectKey, u32)>,
     pub(super) recorded: BTreeMap<Arc<str>, Recorded>,
     pub(super) agents: BTreeMap<String, Agents>,
@@ -44,11 +45,11 @@ pub(crate) struct Facts {
     pub(super) slices: Vec<objects::Slice>,
     pub(super) nodes: Vec<objects::Node>,
     pub(super) addresses: Vec<Address>,
-    /// Who has which address, and why. None: pools may not be read.
+    /// The decisions about addresses. None: pools cannot be read.
     pub(super) pooled: Option<Pooled>,
-    /// When all this was so.
+    /// When the lists were read.
     pub(super) now: Timestamp,
-    /// Whether Secrets could be read; where not, nothing is said about certificates.
+    /// Whether Secrets could be read; if not, nothing is said about certificates.
     pub(super) knows_secrets: bool,
     pub(super) notes: Vec<String>,
 }
@@ -56,25 +57,25 @@ pub(crate) struct Facts {
 /// What Plan objects hold for one load balancer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Recorded {
-    /// Parts by consumer.
+    /// The fragments, in their parts, by consumer.
     pub(super) fragments: BTreeMap<ConsumerRef, Vec<Fragment>>,
-    /// The hash of them all.
+    /// The hash of all fragments.
     pub(super) hash: PlanHash,
 }
 
-/// Who holds a Lease, and since when it has been silent. The clocks of its machine and of this one may
-/// differ: who counts as alive is for the leader to say, who measures with one clock.
+/// The holder of a Lease, and how long it has been silent. The clocks of its machine and of this one may
+/// differ, so only the leader, which measures with one clock, decides whether it is alive.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Holder {
     pub(super) identity: String,
-    /// Seconds since it was last heard of, by the clock of this machine.
+    /// Seconds since its last renewal, by the clock of this machine.
     pub(super) silent_seconds: i64,
     /// Whether that is longer than the Lease lasts.
     pub(super) overdue: bool,
 }
 
-/// What one agent of a load balancer says.
+/// The report of one agent of a load balancer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Agent {
     /// None: it has left.
@@ -86,14 +87,14 @@ pub(super) struct Agent {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agents {
     pub(super) all: Vec<Agent>,
-    /// What they say together.
+    /// Their joint report.
     pub(super) joint: Joint,
 }
 
 impl Facts {
-    /// What the planner, set like the controllers of the cluster, makes of the lists. What is given in
-    /// `default_class` and `default_load_balancer` counts more than what the controllers say. Where
-    /// nobody says it, that is noted: the controllers may decide otherwise.
+    /// The planner's decisions about the lists, with the settings of the cluster's controllers.
+    /// `default_class` and `default_load_balancer` override those settings. If neither gives a setting, a
+    /// note says so: the controllers may decide otherwise.
     pub(crate) fn new(
         lists: Lists,
         default_class: Option<bool>,
@@ -154,7 +155,7 @@ impl Facts {
         }
     }
 
-    /// The problems of a consumer that can be told: of certificates only where Secrets can be read.
+    /// The problems of a consumer that can be known: those of certificates only if Secrets can be read.
     pub(super) fn problems<'a>(
         &'a self,
         outcome: &'a Outcome,
@@ -162,29 +163,29 @@ impl Facts {
         outcome.problems.iter().filter(|problem| self.can_tell(problem.reason))
     }
 
-    /// The names by which a load balancer is reached.
+    /// The host names of a load balancer.
     pub(super) fn hostnames(&self, lb: &str) -> Vec<Arc<str>> {
         self.load_balancers.get(lb).map(hostnames).unwrap_or_default()
     }
 
-    /// Whether an Address object says that one with this uid has it.
+    /// Whether an Address object names this uid as a holder.
     pub(super) fn has_address(&self, uid: &str) -> bool {
         let mut holders = self.addresses.iter().flat_map(|it| &it.spec.holders);
         holders.any(|holder| holder.uid == uid)
     }
 
-    /// Why somebody has the addresses that it has. None: it asks for none, or pools may not be read.
+    /// Why a consumer has its addresses. None: it requests none, or pools cannot be read.
     pub(super) fn told_of_address(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Told> {
         self.pooled.as_ref()?.told(kind, key)
     }
 
-    /// Whether a problem of this reason is one: without Secrets every certificate seems to be missing.
+    /// Whether a problem with this reason is real: without Secrets every certificate seems to be missing.
     pub(super) fn can_tell(&self, reason: Reason) -> bool {
         self.knows_secrets || !matches!(reason, Reason::SecretNotFound | Reason::BadCertificate)
     }
 
-    /// What is known of the certificate of a planned host. Who may not read Secrets knows it from what
-    /// the leader, who may, has recorded.
+    /// The certificate of a planned host. Without access to Secrets it is known from what the leader has
+    /// recorded.
     pub(super) fn certificate(
         &self,
         load_balancer: &str,
@@ -205,7 +206,7 @@ impl Facts {
         }
     }
 
-    /// A fragment as it may be shown: with the certificates that are known.
+    /// A fragment to show: with the certificates that are known.
     pub(super) fn told(&self, load_balancer: &str, part: &Fragment) -> Fragment {
         let mut told = part.clone();
         for (site, shown) in part.sites.iter().zip(&mut told.sites) {
@@ -217,7 +218,7 @@ impl Facts {
         told
     }
 
-    /// A fragment as it may be compared: without certificates where Secrets cannot be read.
+    /// A fragment to compare: without certificates if Secrets cannot be read.
     pub(super) fn comparable(&self, fragment: &Fragment) -> Fragment {
         let mut fragment = fragment.clone();
         if !self.knows_secrets {
@@ -233,7 +234,7 @@ fn by_key<K: Ord, V>(all: Vec<V>, key: impl Fn(&V) -> K) -> BTreeMap<K, V> {
     all.into_iter().map(|one| (key(&one), one)).collect()
 }
 
-/// How the controllers of a cluster are set, as their Lease says. None: it does not.
+/// The settings of the controllers of a cluster, from their Lease. None: the Lease does not have them.
 fn settings(lease: &Lease) -> Option<Config> {
     let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key);
     Some(Config {
@@ -244,7 +245,7 @@ fn settings(lease: &Lease) -> Option<Config> {
     })
 }
 
-/// That settings are guessed, unless all are given.
+/// The note that settings are guessed, unless all are given.
 fn guessed(default_class: Option<bool>, default_load_balancer: Option<&str>) -> Option<String> {
     let class = default_class.is_none().then_some("--default-class=false");
     let name = default_load_balancer.is_none().then_some("no --default-load-balancer");
@@ -291,7 +292,7 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agents>)
         let unserved = agent.joint.refused.iter().filter_map(Refusal::unserved).collect();
         planner.handle(Event::Unserved(name.as_str().into(), unserved));
     }
-    // What a class made is reached where the Service in front of it is, as the leader says.
+    // A load balancer that a class made is reached at the address of its Service, as its status shows.
     for lb in lists.load_balancers.iter().filter(|lb| Made::of(lb).is_some()) {
         let points = lb.status.iter().flat_map(|status| &status.ingress);
         let reach =
@@ -315,14 +316,14 @@ fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agents>)
     }
 }
 
-/// The names by which a load balancer that a class made is reached, as the leader says.
+/// The host names of a load balancer that a class made, as its status shows.
 fn hostnames(lb: &LoadBalancer) -> Vec<Arc<str>> {
     let made = lb.status.iter().filter(|_| Made::of(lb).is_some());
     let points = made.flat_map(|status| &status.ingress);
     points.filter_map(|it| Some(it.hostname.as_deref()?.into())).collect()
 }
 
-/// Who has a seat where seats are counted, as is recorded.
+/// Gives consumers the seats that are recorded, on load balancers that count seats.
 fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
     use bowline_core::admission::{self, Admission};
     let mut machine = Admission::new();
@@ -345,15 +346,15 @@ fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
     }
 }
 
-/// The addresses that Services and load balancers have from pools, as Address objects say. Who drains is not
-/// in there: where pools may be read, the machine knows it.
+/// The addresses that Services and load balancers have from pools, from the Address objects. These do not
+/// say which of their holders drain; if pools can be read, the machine decides that.
 fn grants(lists: &Lists) -> BTreeMap<(ConsumerKind, ObjectKey), Grant> {
     let services = lists.services.iter().map(|it| &it.metadata.uid);
     let balancers = lists.load_balancers.iter().map(|it| &it.metadata.uid);
     let live: BTreeSet<&str> = services.chain(balancers).flatten().map(String::as_str).collect();
     let mut all: BTreeMap<(ConsumerKind, ObjectKey), Grant> = BTreeMap::new();
     for Record { address, content, .. } in lists.addresses.iter().filter_map(convert::record) {
-        // One who had the name before is no holder any more.
+        // An object that had the same name before holds nothing any more.
         for HolderRef { kind, key, .. } in content
             .holders
             .into_iter()
@@ -375,14 +376,14 @@ fn grants(lists: &Lists) -> BTreeMap<(ConsumerKind, ObjectKey), Grant> {
     all
 }
 
-/// Which of its load balancer's Plans it is. None: not one of ours.
+/// The index of a Plan among those of its load balancer. None: the leader did not create it.
 fn index(plan: &Plan) -> Option<u32> {
     names::plan_index(plan.metadata.name.as_deref()?)
 }
 
 fn recorded(lists: &Lists) -> BTreeMap<Arc<str>, Recorded> {
     let mut all: BTreeMap<Arc<str>, Recorded> = BTreeMap::new();
-    // A fragment in two Plans counts once, from the one with the lower number, as for agents.
+    // A fragment in two Plans counts once, from the Plan with the lower index, as for agents.
     let mut plans: Vec<_> = lists.plans.iter().filter_map(|it| Some((index(it)?, it))).collect();
     plans.sort_by_key(|(index, _)| *index);
     for (_, plan) in plans {
@@ -406,10 +407,10 @@ fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agents> {
     let agents = |name: &str| {
         let entries = lease::entries(lists.lease(&names::agent_lease(name))?);
         let mut all: Vec<_> = entries.iter().map(|entry| agent(entry, now)).collect();
-        // The one that was heard of last is first.
+        // The agent with the latest renewal is first.
         all.sort_by_key(|it| it.holder.as_ref().map_or(i64::MAX, |holder| holder.silent_seconds));
-        // Where some are heard of, one that is not does not count. Whether one that is alone is alive is for
-        // the leader to say.
+        // If some agents have renewed in time, an agent that has not does not count. Whether a single agent
+        // is alive is the leader's decision.
         let heard = |entry: &Entry| {
             let silent = u64::try_from(silent_seconds(entry, now)).unwrap_or_default();
             match silent {
@@ -424,7 +425,7 @@ fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agents> {
     names.filter_map(agents).collect()
 }
 
-/// How long ago an agent renewed its entry, by this machine's clock.
+/// How long ago an agent renewed its entry, by the clock of this machine.
 fn silent_seconds(entry: &Entry, now: Timestamp) -> i64 {
     let renewed: Option<Timestamp> = entry.renewed.parse().ok();
     renewed.map_or(0, |at| now.as_second() - at.as_second()).max(0)

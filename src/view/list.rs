@@ -1,5 +1,5 @@
-//! Lists what the views are made from, once. What may not be read is noted and left out: a view with a
-//! gap that it names is worth more than none.
+//! Lists all objects for the views, once. A kind that cannot be read is noted and left out: a view
+//! with a named gap is better than none. The read-only commands call it.
 
 use bowline_api::external_ip::ExternalIP;
 use bowline_api::{
@@ -14,13 +14,13 @@ use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
-/// Objects of a cluster, as they were a moment ago.
+/// The objects of a cluster, as they were a moment ago.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lists {
     pub(crate) services: Vec<Service>,
     pub(crate) ingresses: Vec<Ingress>,
     pub(crate) classes: Vec<IngressClass>,
-    /// None: they may not be read.
+    /// None: they cannot be read.
     pub(crate) secrets: Option<Vec<Secret>>,
     pub(crate) namespaces: Vec<Namespace>,
     pub(crate) load_balancers: Vec<LoadBalancer>,
@@ -31,14 +31,14 @@ pub(crate) struct Lists {
     pub(crate) plans: Vec<Plan>,
     pub(crate) leases: Vec<Lease>,
     pub(crate) addresses: Vec<Address>,
-    /// None: they may not be read, or not all that decides of addresses may.
+    /// None: they cannot be read, or another kind that decides about addresses cannot.
     pub(crate) pools: Option<Vec<AddressPool>>,
     pub(crate) external_ips: Vec<ExternalIP>,
     /// What could not be read, and what that means; for the user.
     pub(crate) notes: Vec<String>,
 }
 
-/// The pools of a cluster, and the addresses that are held.
+/// The AddressPools of a cluster, and the Address objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressLists {
     pub(crate) pools: Vec<AddressPool>,
@@ -47,22 +47,22 @@ pub(crate) struct AddressLists {
     pub(crate) notes: Vec<String>,
 }
 
-/// Why the cluster cannot be looked at.
+/// Why the cluster cannot be listed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
-    /// It does not know our kinds.
+    /// It does not have Bowline's kinds.
     #[error(
         "this cluster has no {0}: Bowline is not installed there; `bowline crds | kubectl apply -f -` \
          brings its kinds"
     )]
     NotInstalled(String),
-    /// Bowline's own namespace is not there.
+    /// Bowline's own namespace does not exist.
     #[error(
         "there is no namespace {0:?}, so no controller of Bowline has run with it; name its own \
          namespace with --namespace"
     )]
     NoNamespace(String),
-    /// Nobody answers.
+    /// It does not answer.
     #[error(
         "the cluster does not answer ({0}); is it running, and is it the one you mean (--kubeconfig, \
          --context)?"
@@ -78,7 +78,7 @@ pub(crate) enum ListError {
     },
 }
 
-/// Large lists come in pages.
+/// Large lists are read in pages.
 const PAGE: u32 = 500;
 
 impl Lists {
@@ -130,7 +130,7 @@ impl Lists {
         if secrets.is_none() {
             note("secrets", "nothing is said about certificates");
         }
-        // Who decides what somebody has must know all that the leader knows.
+        // To decide about addresses, all that the leader knows about them is needed.
         let needed = [
             ("addresspools.bowline.dev", pools.is_some()),
             ("addresses.bowline.dev", addresses.is_some()),
@@ -190,7 +190,7 @@ impl Lists {
         })
     }
 
-    /// The Lease of this name in our namespace.
+    /// The Lease of this name in Bowline's namespace.
     pub(super) fn lease(&self, name: &str) -> Option<&Lease> {
         self.leases.iter().find(|lease| lease.metadata.name.as_deref() == Some(name))
     }
@@ -230,7 +230,7 @@ fn missing<K>(note: &mut impl FnMut(&str, &str), what: &str, means: &str) -> Vec
     Vec::new()
 }
 
-/// What is at the bottom of an error: all above it says no more than that something went wrong.
+/// The innermost cause of an error: the outer ones only say that something failed.
 fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
     let mut last = error;
     while let Some(cause) = last.source() {
@@ -239,7 +239,7 @@ fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
     last.to_string()
 }
 
-/// All objects of a kind. None: they may not be listed.
+/// All objects of a kind. None: they cannot be listed.
 async fn list<K>(api: Api<K>, params: &ListParams) -> Result<Option<Vec<K>>, ListError>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
@@ -259,7 +259,7 @@ where
             Err(Error::Api(status)) if status.code == 404 && K::group(&()) == names::GROUP => {
                 return Err(ListError::NotInstalled(K::kind(&()).into_owned()));
             }
-            // The list grew too old between two pages: begin again.
+            // The list expired between two pages: begin again.
             Err(Error::Api(status)) if status.code == 410 && params.continue_token.is_some() => {
                 all.clear();
                 params.continue_token = None;

@@ -1,4 +1,4 @@
-//! The members of pools as an agent would resolve them, each with the Pod that it is. Pure.
+//! The members of pools as an agent would resolve them, each with its Pod. Pure.
 
 use super::facts::Facts;
 use bowline_core::key::ObjectKey;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) struct MemberView {
     pub(super) address: SocketAddr,
     pub(super) state: &'static str,
-    /// The Pod, or what else the EndpointSlice says is behind it.
+    /// The Pod, or the other target that the EndpointSlice names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) target: Option<String>,
 }
@@ -26,7 +26,8 @@ pub(super) fn members(
     facts: &Facts,
     fragments: &[Arc<Fragment>],
 ) -> BTreeMap<Arc<str>, Vec<MemberView>> {
-    // What an agent leaves out it says itself; whether that is on a machine of its own is not known here.
+    // Which members an agent leaves out depends on its machine and is in its report; here none is left
+    // out for that.
     let mut resolver = Resolver::with(MemberRules { loopback: true, ..MemberRules::default() });
     let mut kind = |kind: Kind, objects: &mut dyn Iterator<Item = Object>| {
         resolver.handle(Event::Begin(kind));
@@ -57,7 +58,7 @@ fn member_view(facts: &Facts, pool: &Pool, member: &Member) -> MemberView {
     MemberView { address: member.address, state, target: target(facts, pool, member.address) }
 }
 
-/// What the EndpointSlices of the pool's Service say is behind an address.
+/// The target of an address in the EndpointSlices of the pool's Service.
 fn target(facts: &Facts, pool: &Pool, address: SocketAddr) -> Option<String> {
     let service = ObjectKey::new(pool.service.namespace.clone(), pool.service.name.clone());
     let ours = facts.slices.iter().filter(|slice| {

@@ -1,5 +1,5 @@
-//! What `bowline plan`, `explain` and `status` show: objects listed once, decided by the same planner and
-//! resolver that the roles run, put into values (for `-o json`) and from there into text.
+//! What `bowline plan`, `explain` and `status` show: objects are listed once, decided by the same planner
+//! and resolver that the roles run, and turned into values (for `-o json`) and then into text.
 //!
 //! ```text
 //!  list (I/O) ─▶ facts ─┬─▶ explain ─┐
@@ -8,8 +8,8 @@
 //!  list of pools and addresses ───────┘
 //! ```
 //!
-//! Only `list` asks the cluster, and nothing here writes to it. What programs get is fixed by
-//! docs/json.md: sentences in it are for people, and everything that is decided has a field of its own.
+//! Only `list` reads the cluster, and nothing here writes to it. docs/json.md fixes the JSON for
+//! programs: sentences in it are for people, and every decision has a field of its own.
 
 pub(crate) mod addresses;
 mod addresses_text;
@@ -39,13 +39,13 @@ use serde::Serialize;
 
 /// What a command shows.
 pub(crate) trait View: Serialize {
-    /// What it is called in JSON.
+    /// Its kind in JSON.
     fn kind(&self) -> &'static str;
 
-    /// For people.
+    /// The text for people.
     fn text(&self) -> String;
 
-    /// For programs.
+    /// The JSON for programs.
     fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(&Document {
             api_version: API_VERSION,
@@ -55,8 +55,8 @@ pub(crate) trait View: Serialize {
     }
 }
 
-/// The version of all JSON that is printed; another one means that fields have gone or mean something
-/// else.
+/// The version of all printed JSON; a new version means that fields were removed or changed their
+/// meaning.
 const API_VERSION: &str = "view.bowline.dev/v1alpha1";
 
 #[derive(Serialize)]

@@ -1,5 +1,5 @@
-//! What would change: what is planned beside what is recorded, by load balancer and consumer. What
-//! `bowline plan` prints. Pure.
+//! What would change: the difference between the plan and the record, by load balancer and
+//! consumer. `bowline plan` prints it. Pure.
 
 use super::View;
 use super::facts::Facts;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// All that is different.
+/// All differences.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Difference {
@@ -26,15 +26,15 @@ pub(super) struct LoadBalancerDifference {
     pub(super) consumers: Vec<ConsumerDifference>,
 }
 
-/// What is different for one consumer.
+/// The difference for one consumer.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct ConsumerDifference {
     pub(super) consumer: ConsumerName,
     pub(super) change: Change,
-    /// What is recorded, and what would be; without certificates where Secrets cannot be read.
+    /// What is recorded, and what would be; without certificates if Secrets cannot be read.
     pub(super) before: Vec<Fragment>,
     pub(super) after: Vec<Fragment>,
-    /// As lines for people.
+    /// The same as lines for people.
     #[serde(skip)]
     pub(super) added: Vec<String>,
     #[serde(skip)]
@@ -49,7 +49,7 @@ pub(super) enum Change {
 }
 
 impl Difference {
-    /// The difference between what is recorded and what the planner says now.
+    /// The difference between what is recorded and what the planner decides now.
     pub(crate) fn of(facts: &Facts) -> Self {
         let mut names: BTreeSet<Arc<str>> = facts.recorded.keys().cloned().collect();
         names.extend(facts.load_balancers.keys().map(|name| name.as_str().into()));

@@ -1,6 +1,6 @@
-//! Who has which address, and why: what the machine of `bowline_core::addresses`, which the leader runs, says
-//! of the objects that were listed. It does not look names up: of those counts what the leader says. Pure;
-//! [`super::facts`] calls it.
+//! Which object has which address, and why: the decisions of `bowline_core::addresses`, the machine that the
+//! leader runs, about the listed objects. It looks no DNS names up; for those, the leader's conditions count.
+//! Pure; [`super::facts`] calls it.
 
 use super::explain::ProblemView;
 use super::list::Lists;
@@ -20,38 +20,38 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// As often may the plan change what is asked for, and that the plan.
+/// Planner/allocator rounds: a grant can change the plan, and the plan can change requests.
 const MOST_ROUNDS: usize = 3;
 
-/// Who has which address.
+/// The decisions about addresses.
 pub(super) struct Pooled {
     machine: Addresses,
-    /// Those who ask for addresses.
+    /// The objects that request addresses.
     holders: BTreeMap<(ConsumerKind, ObjectKey), HolderRef>,
-    /// What the leader says of names.
+    /// The leader's problems with DNS names.
     said: BTreeMap<ObjectKey, Problem>,
 }
 
-/// Why somebody has what it has.
+/// Why an object has the addresses that it has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Told {
     pub(super) reason: String,
     pub(super) message: String,
-    /// What would help.
+    /// A remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<&'static str>,
-    /// Whether it does not have what it asks for.
+    /// Whether its request is not met.
     pub(super) unmet: bool,
 }
 
 impl Told {
-    /// Whether a problem of the planner is this one.
+    /// Whether this is the same as a problem of the planner.
     pub(super) fn is(&self, problem: &Problem) -> bool {
         let same = problem.reason.to_string() == self.reason;
         self.unmet && same && problem.message.starts_with(&self.message)
     }
 
-    /// As a problem, what helps included.
+    /// As a problem, with its remedy.
     pub(super) fn whole(&self) -> ProblemView {
         let helps = self.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
         ProblemView { reason: self.reason.clone(), message: format!("{}{helps}", self.message) }
@@ -59,7 +59,7 @@ impl Told {
 }
 
 impl Pooled {
-    /// What the machine says of the lists; the planner is told of it. None: pools may not be read.
+    /// Runs the machine on the lists, and passes its grants to the planner. None: pools cannot be read.
     pub(super) fn decide(planner: &mut Planner, lists: &Lists, now: Timestamp) -> Option<Self> {
         let pools = lists.pools.as_ref()?;
         let now = now.as_second();
@@ -114,8 +114,8 @@ impl Pooled {
         for record in lists.addresses.iter().filter_map(convert::record) {
             self.machine.handle(Event::Recorded(record), now);
         }
-        // What is recorded on a load balancer is held until the leader knows that its agent has let go of
-        // it. That is not known here: as it is recorded, so it is.
+        // An address on a load balancer stays in use until the leader knows that the agent serves it no more.
+        // That is unknown here, so every recorded address counts as served.
         let mut serving = Serving::default();
         for (holder, _) in serving.inherit_all(&self.machine, [], 0).places {
             let places = serving.of(&holder);
@@ -123,7 +123,7 @@ impl Pooled {
         }
     }
 
-    /// Why somebody has what it has. None: it asks for no address of a pool.
+    /// Why an object has the addresses that it has. None: it requests no address of a pool.
     pub(super) fn told(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Told> {
         let holder = self.holder(kind, key)?;
         if let Some(said) = self.said.get(key).filter(|_| kind == ConsumerKind::Service) {
@@ -143,7 +143,7 @@ impl Pooled {
         Some(Told { reason: reason.to_string(), message, remedy, unmet })
     }
 
-    /// The pools that somebody was passed over by, and why.
+    /// The pools that an object was refused by, and why.
     pub(super) fn passed_over(
         &self,
         kind: ConsumerKind,
@@ -158,7 +158,7 @@ impl Pooled {
     }
 }
 
-/// Whether pools have to do with somebody. Who cannot go to its load balancer asks for nothing.
+/// Whether a request concerns pools. A consumer that cannot be on its load balancer requests nothing.
 fn asks(request: &AddressRequest) -> bool {
     match &request.ask {
         Ok(ask) => *ask != Ask::Nothing,
@@ -166,7 +166,7 @@ fn asks(request: &AddressRequest) -> bool {
     }
 }
 
-/// What Services and load balancers ask of the pools, as the planner has them now.
+/// The address requests of Services and load balancers, as the planner has them now.
 fn requests(planner: &Planner, lists: &Lists) -> Vec<AddressRequest> {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let services = lists.services.iter().filter_map(|it| {
@@ -181,14 +181,14 @@ fn requests(planner: &Planner, lists: &Lists) -> Vec<AddressRequest> {
     services.chain(balancers).filter(AddressRequest::is_news).collect()
 }
 
-/// The addresses that the status of a Service shows.
+/// The addresses in the status of a Service.
 fn shown(service: &Service) -> Vec<IpAddr> {
     let status = service.status.as_ref().and_then(|it| it.load_balancer.as_ref());
     let points = status.and_then(|it| it.ingress.as_ref()).into_iter().flatten();
     points.filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
 }
 
-/// Why a Service does not have what its name says, in the leader's words: here nobody looks names up.
+/// Why a Service has no address from its DNS name, in the leader's words: no names are looked up here.
 fn said_of_name(lists: &Lists, key: &ObjectKey, decision: &Decision) -> Option<Problem> {
     if decision.verdict.reason != Reason::NamePending {
         return None;

@@ -1,4 +1,4 @@
-//! The load balancers of a cluster, who is on them, and whether they do what was planned: what `bowline
+//! The load balancers of a cluster, their consumers, and whether the plan is in force: what `bowline
 //! status -o json` prints. Pure.
 
 use super::explain::{ListenerView, ProblemView, all_listeners};
@@ -27,7 +27,7 @@ pub(crate) struct Status {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) controller: Option<Holder>,
     pub(super) load_balancers: Vec<LoadBalancerView>,
-    /// Who asked for a load balancer that does not exist, or for none.
+    /// Consumers that asked for a load balancer that does not exist, or for none.
     pub(super) nowhere: Vec<RefusedView>,
     pub(super) notes: Vec<String>,
 }
@@ -37,16 +37,16 @@ pub(crate) struct Status {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoadBalancerView {
     pub(super) name: String,
-    /// What it is: `builtin`, `external` and so on.
+    /// Its source: `builtin`, `external` and so on.
     pub(super) source: String,
-    /// As its status says.
+    /// As in its status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) phase: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
-    /// Host names in place of addresses that nobody knows.
+    /// Host names take the place of unknown addresses.
     pub(super) addresses: Vec<Point>,
-    /// Why it does not have the addresses that it asks a pool for.
+    /// Why it does not have the addresses that it requests from a pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) waits: Option<Told>,
     pub(super) http_port: u16,
@@ -54,15 +54,15 @@ pub(crate) struct LoadBalancerView {
     /// The claim that has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) claim_ref: Option<ClaimRef>,
-    /// Who may use it while no claim has it.
+    /// The namespaces that may use it while no claim has it.
     pub(super) allowed_namespaces: AllowedNamespaces,
-    /// Who may use it, in words.
+    /// The same, in words.
     #[serde(skip)]
     pub(super) open_to: String,
     pub(super) listeners: Vec<ListenerView>,
     pub(super) consumers: Vec<ConsumerName>,
     pub(super) refused: Vec<RefusedView>,
-    /// How many refusals its agent could not name.
+    /// How many refusals its agent had no room to name.
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) unlisted: usize,
     pub(super) applied: AppliedView,
@@ -96,7 +96,7 @@ impl From<&ConsumerRef> for ConsumerName {
     }
 }
 
-/// A Service or Ingress of which something was refused.
+/// A Service or Ingress with a refusal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RefusedView {
     #[serde(flatten)]
@@ -105,18 +105,18 @@ pub(super) struct RefusedView {
     pub(super) problem: ProblemView,
 }
 
-/// Whether what is planned is in force.
+/// Whether the plan is in force.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AppliedView {
     pub(super) state: Applied,
-    /// The agent that was heard of last.
+    /// The agent with the latest renewal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent: Option<Holder>,
-    /// What an agent says is wrong.
+    /// The error of an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
-    /// All agents that have not left, the one that was heard of last first.
+    /// All agents that have not left, the one with the latest renewal first.
     pub(super) agents: Vec<AgentView>,
 }
 
@@ -126,16 +126,16 @@ pub(super) struct AppliedView {
 pub(super) struct AgentView {
     #[serde(flatten)]
     pub(super) holder: Holder,
-    /// How far it is with what is recorded.
+    /// How far it has applied what is recorded.
     pub(super) state: Applied,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
-    /// Until when it knew what there is, where it serves what it kept from before a restart.
+    /// Until when its kept state was known to be true, if it serves that after a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kept_since: Option<String>,
 }
 
-/// How far the way to the load balancer has been gone.
+/// How far the plan has come on its way to the load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) enum Applied {
     /// The agent has applied exactly this plan.
@@ -148,7 +148,7 @@ pub(super) enum Applied {
     NotRecorded,
     /// The agent has applied none.
     Nothing,
-    /// No agent has ever reported, or it left.
+    /// No agent has ever reported, or all have left.
     NoAgent,
     /// The leader says that the agent is silent.
     Silent,
@@ -190,8 +190,8 @@ impl AppliedView {
     }
 }
 
-/// As the leader judges, from what is recorded; how old a report is, only the leader can tell. Only where
-/// another agent is heard of, one that is overdue is not waited for.
+/// Judges as the leader does, from what is recorded; only the leader can tell how old a report is. An
+/// overdue agent is ignored only if another agent has renewed in time.
 fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
     let object = facts.load_balancers.get(load_balancer);
     if !object.is_some_and(|object| has_driver(&object.spec.source)) {
@@ -220,7 +220,7 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
     let mut history = History::default();
     history.record(&load_balancer.into(), recorded, 1);
     match history.judge(load_balancer, &reports).phase {
-        // Without Secrets the plan made here has no certificates; what is recorded has.
+        // Without Secrets the plan made here has no certificates, and the recorded one has.
         Phase::Running if facts.knows_secrets && recorded != facts.planner.hash(load_balancer) => {
             Applied::NotRecorded
         }
@@ -236,14 +236,14 @@ fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
     }
 }
 
-/// What the leader says about the plan of a load balancer.
+/// The leader's condition about the plan of a load balancer.
 fn programmed(object: &LoadBalancer) -> Option<&Condition> {
     let conditions = &object.status.as_ref()?.conditions;
     conditions.iter().find(|condition| condition.type_ == names::CONDITION_PROGRAMMED)
 }
 
 impl Status {
-    /// What there is to say about a cluster.
+    /// The status of a cluster.
     pub(crate) fn of(facts: &Facts) -> Self {
         let names = facts.load_balancers.keys();
         let nowhere = facts.planner.outcomes().filter_map(|outcome| nowhere(facts, outcome));
@@ -310,7 +310,7 @@ impl LoadBalancerView {
         })
     }
 
-    /// How many of a kind are on it.
+    /// How many consumers of a kind are on it.
     pub(super) fn count(&self, kind: ConsumerKind) -> usize {
         self.consumers.iter().filter(|one| one.kind == kind).count()
     }
@@ -326,7 +326,7 @@ fn refusals(facts: &Facts, outcome: &Outcome, lb: &str) -> Vec<RefusedView> {
         .collect()
 }
 
-/// One who is on no load balancer, unless it has its address alone and all is well with that.
+/// A consumer on no load balancer, unless it needs only an address and has it.
 fn nowhere(facts: &Facts, outcome: &Outcome) -> Option<RefusedView> {
     let State::Refused { load_balancer: None, problem } = &outcome.state else { return None };
     let consumer = ConsumerName::from(&outcome.consumer);

@@ -90,12 +90,12 @@ fn controller(holder: Option<&Holder>) -> String {
     }
 }
 
-/// When somebody was last heard of.
+/// When an agent was last heard of.
 fn heard(holder: &Holder) -> String {
     format!("heard of {} by this machine's clock", ago(holder.silent_seconds))
 }
 
-/// That there are refusals which nobody names.
+/// The line for refusals that are not listed.
 pub(super) fn unlisted(lb: &LoadBalancerView) -> String {
     format!("{} more on {}, which its agent has no room to name", lb.unlisted, lb.name)
 }
@@ -106,7 +106,7 @@ pub(super) fn refusal(one: &RefusedView, load_balancer: Option<&String>) -> Stri
     format!("{}{on}: {}: {}", one.consumer, one.problem.reason, one.problem.message)
 }
 
-/// Whether what is planned is in force, as a sentence.
+/// A sentence that says whether the plan is in force.
 pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
     let agent = || match &applied.agents[..] {
         [] => "its agent".to_owned(),
@@ -144,7 +144,7 @@ fn replica(agent: &AgentView) -> String {
     format!("{} ({state}, {}{})", agent.holder.identity, heard(&agent.holder), kept(agent))
 }
 
-/// That an agent serves what it knew before a restart.
+/// A phrase that says that an agent serves its kept state.
 fn kept(agent: &AgentView) -> String {
     let kept = |at: &String| format!(", and serves what it knew at {at}");
     agent.kept_since.as_ref().map(kept).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! A small cluster for tests of views: objects as a user writes them.
+//! A small cluster for the tests of views: objects as a user writes them.
 
 use super::facts::Facts;
 use super::list::Lists;
@@ -75,7 +75,7 @@ pub(super) fn lists() -> Lists {
     }
 }
 
-/// The same once everything is recorded and an agent has applied it.
+/// The same cluster after everything is recorded and an agent has applied it.
 pub(super) fn settled() -> Lists {
     let mut lists = lists();
     let facts = Facts::new(lists.clone(), None, None, now());
@@ -90,7 +90,7 @@ pub(super) fn settled() -> Lists {
     lists
 }
 
-/// What is known about one of them.
+/// The facts about such a cluster.
 pub(super) fn facts(lists: Lists) -> Facts {
     Facts::new(lists, None, None, now())
 }

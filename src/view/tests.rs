@@ -1,4 +1,4 @@
-//! The views as a user reads them, whole.
+//! Tests of complete views, as a user reads them.
 
 mod addresses;
 mod difference;
@@ -39,7 +39,7 @@ fn annotate(lease: &mut Lease, key: &str, value: &str) {
 
 const NO_SECRETS: &str = "You may not list secrets, so nothing is said about certificates.";
 
-/// A cluster whose Ingress has TLS; and the same as somebody sees it who may not read Secrets.
+/// A cluster whose Ingress has TLS; and the same without access to Secrets.
 fn with_tls() -> (Lists, Lists) {
     let mut lists = lists();
     let backend = json!({"service": {"name": "hello", "port": {"number": 8000}}});

@@ -1,5 +1,5 @@
-//! Why a Service or Ingress is, or is not, Bowline's, and how its load balancer was found: what the planner
-//! says, in words. Pure; it decides nothing.
+//! Why a Service or Ingress is, or is not, Bowline's, and how its load balancer was found: the planner's
+//! decision, in words. Pure; it decides nothing.
 
 use super::facts::Facts;
 use bowline_api::{convert, names};
@@ -7,7 +7,7 @@ use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::planner::{Ask, Asked, By, NotOurs, Why};
 
-/// A reason, and what would help.
+/// A reason and a remedy.
 #[derive(Debug, PartialEq)]
 pub(super) struct Words {
     pub(super) why: String,
@@ -24,12 +24,12 @@ impl Words {
     }
 }
 
-/// Why a consumer is where it is, or is left alone.
+/// Why a consumer is where it is, or is not handled.
 pub(super) fn words(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Words {
     match facts.planner.why(kind, key) {
         Why::NotOurs(why) => not_ours(facts, key, &why),
         Why::Asks(Ok(asked)) => Words::only(asks(&asked)),
-        // The problem itself is told as one.
+        // The problem itself is shown among the problems.
         Why::Asks(Err(_)) => Words::only("what it asks for cannot be read"),
     }
 }
@@ -79,7 +79,7 @@ fn not_ours(facts: &Facts, key: &ObjectKey, why: &NotOurs) -> Words {
     }
 }
 
-/// What makes an Ingress ours.
+/// How an Ingress gets a class of Bowline's.
 fn our_class(facts: &Facts) -> String {
     let mut all = facts.classes.values().filter(|class| convert::ingress_class(class).ours);
     match all.next().and_then(|class| class.metadata.name.as_deref()) {
@@ -109,7 +109,7 @@ fn asks(asked: &Asked) -> String {
     }
 }
 
-/// What would help somebody who was refused; none where the problem's own words say it.
+/// A remedy for a refusal; None if the problem's message contains it.
 pub(super) fn remedy(problem: &Problem) -> Option<&'static str> {
     match problem.reason {
         Reason::LoadBalancerNotFound => {

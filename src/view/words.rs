@@ -1,4 +1,4 @@
-//! Words and layout that all views share: wrapped lines, columns, and one line for each piece of a
+//! Phrases and layout that all views share: wrapped lines, columns, and one line for each piece of a
 //! plan. Pure.
 
 use crate::visible::visible;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What a terminal is at least wide.
+/// The least width of a terminal.
 pub(super) const WIDTH: usize = 80;
 
 /// Writes `label` and then `text` in a column beside it, wrapped.
@@ -25,7 +25,7 @@ pub(super) fn bullet(out: &mut String, bullet: &str, text: &str) {
     hanging(out, bullet, bullet.chars().count(), text);
 }
 
-/// Writes `text`, wrapped; from the second line on a little to the right.
+/// Writes `text`, wrapped; all lines but the first are slightly indented.
 pub(super) fn paragraph(out: &mut String, text: &str) {
     hanging(out, "", 2, text);
 }
@@ -62,8 +62,8 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Rows in columns as wide as they need to be. Where that is too wide for all, the widest give way, and
-/// their cells take several lines.
+/// Rows in columns as wide as necessary. If the rows are too wide, the widest columns shrink, and their
+/// cells take several lines.
 pub(super) fn columns(rows: &[Vec<String>], indent: &str) -> String {
     const GAP: usize = 2;
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -110,7 +110,7 @@ pub(super) fn ago(seconds: i64) -> String {
     }
 }
 
-/// Where a listener is: `127.0.0.1:80/TCP`, or by the names that it has in place of an address.
+/// A listener's address: `127.0.0.1:80/TCP`, or with host names in place of the address.
 pub(super) fn listener_at(listener: &Listener, names: &[Arc<str>]) -> String {
     let (protocol, port) = (serde_name(&listener.protocol), listener.port);
     if names.is_empty() {
@@ -120,7 +120,7 @@ pub(super) fn listener_at(listener: &Listener, names: &[Arc<str>]) -> String {
     each.join(", ")
 }
 
-/// What a value is called in JSON.
+/// The name of a value in JSON.
 fn serde_name(value: &impl Serialize) -> String {
     serde_json::to_value(value)
         .ok()
@@ -128,7 +128,7 @@ fn serde_name(value: &impl Serialize) -> String {
         .unwrap_or_default()
 }
 
-/// A pool as a person knows it: the Service and its port.
+/// The display name of a pool: the Service and its port.
 pub(super) fn pool_name(pool: &Pool) -> String {
     let service = &pool.service;
     let mut name = format!("{}/{}", service.namespace, service.name);
@@ -141,7 +141,7 @@ pub(super) fn pool_name(pool: &Pool) -> String {
     name
 }
 
-/// How the traffic of a pool is treated, where it is not as always.
+/// How the traffic of a pool is treated, where that is not the default.
 pub(super) fn treatment(pool: &Pool) -> String {
     let mut words = vec![match pool.algorithm {
         Algorithm::RoundRobin => "round-robin".to_owned(),
@@ -181,7 +181,7 @@ pub(super) fn treatment(pool: &Pool) -> String {
     words.join(", ")
 }
 
-/// Which requests a rule is for.
+/// The requests that a rule matches.
 pub(super) fn rule_match(rule: &Rule) -> String {
     let mut text = match rule.path.kind {
         PathKind::Prefix => format!("{}", rule.path.value),
@@ -199,7 +199,7 @@ pub(super) fn rule_match(rule: &Rule) -> String {
     text
 }
 
-/// What a rule does; `name` turns the name of a pool into one for people.
+/// What a rule does; `name` converts the name of a pool to its display name.
 pub(super) fn rule_action(rule: &Rule, name: impl Fn(&str) -> String) -> String {
     match &rule.action {
         Action::Forward(pools) if pools.len() == 1 => name(&pools[0].pool),
@@ -221,14 +221,14 @@ pub(super) fn rule_action(rule: &Rule, name: impl Fn(&str) -> String) -> String 
 pub(super) enum Certificate {
     /// It has this hash.
     Known { hash: Arc<str> },
-    /// There is none that can be used.
+    /// There is no usable certificate.
     Unusable,
-    /// Nobody said, and whoever looks may not read Secrets.
+    /// Unknown, because Secrets cannot be read.
     Unknown,
 }
 
 impl Certificate {
-    /// As a plan says that was made with Secrets, or without.
+    /// The certificate in a plan that was made with or without Secrets.
     pub(super) fn of(tls: &SiteTls, with_secrets: bool) -> Self {
         match &tls.certificate {
             Some(certificate) => Self::Known { hash: certificate.hash.clone() },
@@ -251,8 +251,8 @@ pub(super) fn tls(tls: &SiteTls, certificate: &Certificate) -> String {
     format!("{certificate}{redirect}")
 }
 
-/// A fragment piece by piece, one line each: what two of them differ in is what these lines differ in.
-/// `with_secrets`: whether what it says about certificates is true.
+/// The pieces of a fragment, one line each: two fragments differ exactly in these lines.
+/// `with_secrets`: whether the fragment's certificates are known.
 pub(super) fn pieces(fragment: &Fragment, with_secrets: bool) -> Vec<String> {
     let pool = |name: &str| {
         let found = fragment.pools.iter().find(|pool| &*pool.name == name);

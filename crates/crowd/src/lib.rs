@@ -1,6 +1,7 @@
-//! Bounds the connections of clients that have not said who they are: so many at once, and so many of one client.
-//! A new connection always finds a place; for it the client with the most connections loses its oldest one. So one
-//! client cannot keep another out. The embedded API server and the admin endpoint use it; it knows neither of them.
+//! Bounds the connections of clients that have not authenticated: in all, and per client. A new connection is
+//! always admitted; when there are too many, the client with the most connections loses its oldest one. So one
+//! client cannot keep another out. It opens and closes nothing itself. The embedded API server and the admin
+//! endpoint use it.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -8,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Decides who goes. It knows no socket.
+/// Decides which connection has to end. It knows no socket.
 #[derive(Debug)]
 struct Crowd {
     most: usize,
@@ -23,7 +24,7 @@ impl Crowd {
         Self { most, each, next: 0, clients: BTreeMap::new(), by_client: HashMap::new() }
     }
 
-    /// Lets one in. The second is the one that has to go for it.
+    /// Admits a connection. The second value is the connection that has to end for it.
     fn enter(&mut self, from: IpAddr) -> (u64, Option<u64>) {
         let (id, client) = (self.next, client(from));
         self.next += 1;
@@ -57,7 +58,7 @@ impl Crowd {
     }
 }
 
-/// One client: an address, or the network of 64 bits that an IPv6 client has to itself.
+/// What counts as one client: an IPv4 address, or the /64 network of an IPv6 address.
 fn client(from: IpAddr) -> IpAddr {
     match from.to_canonical() {
         IpAddr::V6(address) => {
@@ -67,7 +68,7 @@ fn client(from: IpAddr) -> IpAddr {
     }
 }
 
-/// Lets connections in.
+/// Admits connections.
 #[derive(Clone, Debug)]
 pub struct Door {
     inner: Arc<Mutex<Inside>>,
@@ -79,7 +80,7 @@ struct Inside {
     told: HashMap<u64, oneshot::Sender<()>>,
 }
 
-/// A place behind the door, until it is dropped.
+/// The place of an admitted connection, until it is dropped.
 #[derive(Debug)]
 pub struct Place {
     id: u64,
@@ -87,20 +88,21 @@ pub struct Place {
 }
 
 impl Door {
-    /// One that lets so many in at once, and so many of one client.
+    /// A door that admits this many connections at once, and this many of one client.
     pub fn new(most: usize, each: usize) -> Self {
         let inside = Inside { crowd: Crowd::new(most, each), told: HashMap::new() };
         Self { inner: Arc::new(Mutex::new(inside)) }
     }
 
-    /// Lets a connection in. It has to end when it is told so; who gives its place back is told nothing.
+    /// Admits a connection. It has to end when the receiver gets a message; a connection that drops its place gets
+    /// none.
     pub fn enter(&self, from: IpAddr) -> (Place, oneshot::Receiver<()>) {
         let (sender, receiver) = oneshot::channel();
         let mut inside = self.inner.lock();
         let (id, goes) = inside.crowd.enter(from);
         inside.told.insert(id, sender);
         if let Some(told) = goes.and_then(|id| inside.told.remove(&id)) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             let _ = told.send(());
         }
         (Place { id, door: self.clone() }, receiver)
@@ -128,12 +130,12 @@ mod tests {
         let mut crowd = Crowd::new(4, 3);
         assert_eq!(crowd.enter(from(1)), (0, None));
         assert_eq!((1..4).map(|_| crowd.enter(from(2)).1).collect::<Vec<_>>(), [None; 3]);
-        // Who has as many as it may have gives its own oldest.
+        // A client with all the connections that it may have loses its own oldest one.
         assert_eq!(crowd.enter(from(2)), (4, Some(1)));
-        // All places are taken: the oldest goes of the client that has the most.
+        // No place is left: the client with the most connections loses its oldest one.
         assert_eq!(crowd.enter(from(3)), (5, Some(2)));
         assert_eq!(crowd.enter(from(4)), (6, Some(3)));
-        // All have one: the oldest goes.
+        // All clients have one connection: the oldest connection ends.
         assert_eq!(crowd.enter(from(5)), (7, Some(0)));
         for id in 0..10 {
             crowd.leave(id);

@@ -1,9 +1,9 @@
-//! How many file descriptors this process may have. Every connection, session and listener takes some,
-//! and whoever shares the process needs some too: limits are made from what there is.
+//! How many file descriptors this process may open. Every connection, session and listener takes some,
+//! and the other parts of the process need some too, so limits are computed from this number.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises what this process may open to the most that it may ask for, and says how much that is.
+/// Raises the limit of open files to the hard limit, and returns it.
 pub fn raise() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return MODEST;
@@ -14,5 +14,5 @@ pub fn raise() -> u64 {
     hard
 }
 
-/// What a process may have where nobody says.
+/// The limit that is assumed if the system does not tell it.
 const MODEST: u64 = 1024;

@@ -1,6 +1,7 @@
-//! HTTP: from an accepted connection to a member's answer. Connections are ours ([`connection`]): their
-//! limits, their heads ([`head`]), HTTP/1.1 and HTTP/2 loops, draining. Each request is then carried
-//! by pingora, which asks [`callbacks`] what to do with it. Nothing here binds or accepts.
+//! HTTP: from an accepted connection to a member's response. Bowline handles connections itself
+//! ([`connection`]): their limits, request heads ([`head`]), HTTP/1.1 and HTTP/2 loops, draining.
+//! Pingora then forwards each request, and asks [`callbacks`] what to do with it. Nothing here binds or
+//! accepts; `listen` calls it.
 
 mod answer;
 mod callbacks;
@@ -26,7 +27,7 @@ pub(crate) use target::fuzz_head;
 use crate::state::Shared;
 use std::sync::Arc;
 
-/// Pingora, deciding by these tables.
+/// Pingora with callbacks that decide by these tables.
 pub(crate) fn carrier(shared: Arc<Shared>) -> Http {
     callbacks::Callbacks::new(shared).into_http()
 }

@@ -1,7 +1,7 @@
 //! The built-in data plane: HTTP/1.1, HTTP/2 and WebSocket by pingora, TCP and UDP beside it.
 //!
-//! It is told what to do by [`Update`]s, which it swaps in memory: no restart, and no connection is
-//! dropped because something else changed. It knows neither Kubernetes nor files.
+//! It gets [`Update`]s and swaps them in memory: no restart, and a change drops no connection that it
+//! does not concern. It knows neither Kubernetes nor files. The built-in driver calls it.
 //!
 //! ```text
 //!  apply(Update) ─▶ state ─▶ listen   binds, releases, accepts
@@ -39,8 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, watch};
 
-/// Reads bytes as a connection would, and panics where the parts that read them disagree. Only the
-/// fuzzer calls it.
+/// Reads bytes as a connection would, and panics if the parsers disagree. Only the fuzzer calls it.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_head(bytes: &[u8]) {
     http::fuzz_head(bytes);
@@ -57,7 +56,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy; it uses the tokio runtime that it is made in.
+    /// A new proxy; it uses the tokio runtime that it is made in.
     pub fn new(options: Options) -> Self {
         let shared = Arc::new(state::Shared::new(options));
         shared.hall.checks.start();
@@ -77,12 +76,12 @@ impl Proxy {
         Self { state, report, shared }
     }
 
-    /// What it is held to.
+    /// The limits that it enforces.
     pub fn limits(&self) -> &Limits {
         &self.shared.options.limits
     }
 
-    /// Brings a difference into force and says what could not be done.
+    /// Applies an update and reports what could not be done.
     pub async fn apply(&self, update: &Update) -> Report {
         let mut state = self.state.lock().await;
         state.apply(update).await;
@@ -101,7 +100,7 @@ impl Proxy {
         self.report.subscribe()
     }
 
-    /// Accepts nothing more, and returns when what is under way has ended or the grace is over.
+    /// Accepts nothing more, and returns when all connections have ended or the grace is over.
     pub async fn drain(&self, grace: Duration) {
         self.state.lock().await.drain(grace).await;
     }

@@ -1,10 +1,10 @@
-//! Addresses and ports: bound, accepting, released. What a listener serves can change while it stays
-//! bound. A closed one accepts nothing more at once; its connections are asked to end, and are cut
-//! when their drain time is over. Datagrams have none: their address must be free for who comes next.
-//! It looks into no byte of a connection.
+//! Listeners: bind, accept, release. What a listener serves can change while it stays bound. A closed
+//! listener accepts nothing more at once; its connections are asked to end, and are cut when the drain
+//! time is over. A UDP listener has no drain time: the address must be free for the next listener. It
+//! reads no byte of a connection; `state` calls it.
 //!
-//! Each connection needs a place, which a client is given or refused for what it has at all listeners
-//! together ([`crate::places`]). When places run short, idle connections are asked to leave.
+//! Each connection needs a place, and how many a client may have counts all listeners together
+//! ([`crate::places`]). When places run short, idle connections are asked to end.
 
 mod bind;
 mod connections;
@@ -28,35 +28,36 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// The first wait after accepting failed, as when there are no file descriptors; it doubles each time.
+/// The first wait after accepting failed, for example for lack of file descriptors; each further wait is
+/// twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why there is no listener.
+/// Why a listener could not be opened.
 #[derive(Debug)]
 pub(crate) enum Failed {
     /// The address could not be bound.
     Bind(io::Error),
-    /// Nothing here speaks it.
+    /// This proxy does not support the protocol.
     NotSupported(ListenerProtocol),
     /// Its pool does not exist.
     NoPool,
 }
 
-/// What connections meet.
+/// What a listener serves.
 #[derive(Clone)]
 pub(crate) enum Target {
-    /// Passed through to this pool.
+    /// TCP connections to this pool.
     Tcp(Arc<str>),
     /// Datagrams to this pool.
     Udp(Arc<str>),
     /// Requests in clear text.
     Http(Arc<Entry>),
-    /// Requests in TLS.
+    /// Requests over TLS.
     Https(Arc<Entry>),
 }
 
-/// An address and port that is bound.
+/// A bound address and port.
 pub(crate) struct Listener {
     key: ListenerKey,
     target: ArcSwap<Target>,
@@ -64,9 +65,9 @@ pub(crate) struct Listener {
     stats: Arc<ListenerStats>,
     connections: Connections,
     shared: Arc<Shared>,
-    /// What accepts, or carries datagrams.
+    /// The task that accepts, or that forwards datagrams.
     task: Mutex<Option<JoinHandle<()>>>,
-    /// Where new sessions of datagrams go.
+    /// The pool of new UDP sessions.
     datagrams: Option<Arc<ArcSwap<Pool>>>,
 }
 
@@ -119,13 +120,13 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Serves something else from now on; connections that are there go on as they began.
+    /// Serves another target from now on; existing connections go on as they began.
     pub(crate) fn serve(&self, target: Target) {
         self.target.store(Arc::new(target));
         self.find_pool();
     }
 
-    /// Datagrams go to the pool that now has the name.
+    /// Sends new UDP sessions to the pool that now has the name.
     pub(crate) fn find_pool(&self) {
         if let (Some(datagrams), Some(name)) = (&self.datagrams, self.pool())
             && let Some(backend) = self.shared.backend(&name)
@@ -134,7 +135,7 @@ impl Listener {
         }
     }
 
-    /// The pool that it passes everything to.
+    /// The pool of a TCP or UDP listener.
     pub(crate) fn pool(&self) -> Option<Arc<str>> {
         match &**self.target.load() {
             Target::Tcp(pool) | Target::Udp(pool) => Some(pool.clone()),
@@ -142,32 +143,32 @@ impl Listener {
         }
     }
 
-    /// What is counted here.
+    /// The counters of this listener.
     pub(crate) fn stats(&self) -> &Arc<ListenerStats> {
         &self.stats
     }
 
-    /// What it has accepted.
+    /// The connections that it has accepted.
     pub(crate) fn connections(&self) -> &Connections {
         &self.connections
     }
 
-    /// Whether idle connections hold places that others could want.
+    /// Whether places run short, so that idle connections should end.
     pub(crate) fn is_crowded(&self) -> bool {
         self.shared.hall.connections.is_crowded(&self.part)
     }
 
-    /// A place for a request beside others on a connection; none if the client has its share.
+    /// A place for a further concurrent request on a connection; None if the client has its share.
     pub(crate) fn place(&self, client: IpAddr) -> Option<Place<Option<AbortHandle>>> {
         self.shared.hall.connections.enter_now(&self.part, client)
     }
 
-    /// This task carries the request that has the place.
+    /// This task serves the request that has the place.
     pub(crate) fn carried_by(&self, place: u64, task: AbortHandle) {
         self.shared.hall.connections.carried_by(place, task);
     }
 
-    /// Releases the address, and cuts what is left when the time is over.
+    /// Releases the address, and cuts the remaining connections when the time is over.
     pub(crate) async fn close(self: &Arc<Self>, time: Duration) {
         self.connections.ask();
         self.stop().await;
@@ -204,7 +205,7 @@ impl Listener {
         }
     }
 
-    /// Has a connection carried, once there is a place for it; a client that has its share is sent away.
+    /// Waits for a place and hands the connection to a worker; a client that has its share is refused.
     async fn take(self: Arc<Self>, stream: TcpStream, client: SocketAddr, workers: &Workers) {
         let places = self.shared.hall.connections.clone();
         let Some(place) = places.enter(&self.part, client.ip()).await else {
@@ -212,7 +213,7 @@ impl Listener {
             tcp::reset(&stream);
             return;
         };
-        // What gave way to it may still be there for a moment.
+        // A connection that gave way to this one may still be open for a moment.
         let Ok(open) = self.shared.open.clone().acquire_owned().await else { return };
         let (id, place_id, listener) = (self.shared.number(), place.id(), self.clone());
         let carried = workers.carry(stream, move |stream, local, http| async move {
@@ -221,7 +222,7 @@ impl Listener {
         });
         match carried {
             Ok(task) => places.carried_by(place_id, task),
-            // Its client went away at once, as a rule.
+            // Mostly the client closed the connection at once.
             Err(error) => {
                 tracing::debug!(listener = %self.key.socket(), %error, "a connection was lost");
             }
@@ -288,14 +289,14 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // What carries datagrams holds no listener, and would go on without one.
+        // The task that forwards datagrams holds no listener, and would go on without one.
         if let Some(task) = self.task.get_mut().take() {
             task.abort();
         }
     }
 }
 
-/// Whether accepting failed because of the client, so that the next one may be taken at once.
+/// Whether accepting failed because of the client, so that the next connection may be accepted at once.
 fn is_of_one_client(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,6 +1,6 @@
-//! What the data plane counts, in the form that Prometheus reads. Pools and listeners keep their own
-//! counters; they are read here when somebody asks, so that counting costs no look-up and nothing is
-//! left of a pool or listener that is gone.
+//! The metrics of the data plane, in the form that Prometheus reads. Pools and listeners keep their own
+//! counters; they are read at each scrape, so that counting costs no look-up and nothing remains of a
+//! pool or listener that is gone.
 
 use crate::Proxy;
 use crate::pool::checks::Checks;
@@ -21,13 +21,13 @@ use std::sync::{Arc, Weak};
 /// Counters of one listener.
 #[derive(Debug, Default)]
 pub struct ListenerStats {
-    /// Connections or sessions that were begun.
+    /// Connections or sessions that began.
     pub accepted: AtomicU64,
-    /// Those that were turned away: source ranges, limits.
+    /// Connections or sessions that were refused: source ranges, limits.
     pub refused: AtomicU64,
-    /// Those that were ended so that another client found a place.
+    /// Connections or sessions that were ended so that another client got a place.
     pub displaced: AtomicU64,
-    /// Those that go on.
+    /// Connections or sessions that are open.
     pub active: AtomicU64,
     /// Bytes from clients.
     pub bytes_in: AtomicU64,
@@ -40,7 +40,7 @@ impl ListenerStats {
         counter.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Counts one as begun, and as going on until the guard is dropped.
+    /// Counts one as begun, and as open until the guard is dropped.
     pub(crate) fn begin(self: &Arc<Self>) -> Active {
         Self::add(&self.accepted, 1);
         Self::add(&self.active, 1);
@@ -48,7 +48,7 @@ impl ListenerStats {
     }
 }
 
-/// Something that goes on.
+/// A connection or session that is open.
 #[derive(Debug)]
 pub(crate) struct Active(Arc<ListenerStats>);
 
@@ -58,7 +58,7 @@ impl Drop for Active {
     }
 }
 
-/// Finds the counters of all pools and listeners of a proxy. Clones are the same.
+/// Finds the counters of all pools and listeners of a proxy. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     sources: Arc<Mutex<Sources>>,
@@ -71,12 +71,12 @@ struct Sources {
 }
 
 impl Metrics {
-    /// Shows a pool's counters for as long as it lives, or until another of its name comes.
+    /// Shows a pool's counters as long as it lives, or until another pool of the same name comes.
     pub fn add_pool(&self, pool: &Arc<Pool>) {
         self.sources.lock().pools.insert(pool.config().name.clone(), Arc::downgrade(pool));
     }
 
-    /// Counters for a listener, shown for as long as they live. The protocol is `tcp` or `udp`.
+    /// Counters for a listener, shown as long as they live. The protocol is `tcp` or `udp`.
     pub fn listener(&self, at: SocketAddr, protocol: &'static str) -> Arc<ListenerStats> {
         let stats = Arc::new(ListenerStats::default());
         self.sources.lock().listeners.insert((at, protocol), Arc::downgrade(&stats));
@@ -84,7 +84,7 @@ impl Metrics {
     }
 }
 
-/// Whose counters they are.
+/// The label of the load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Whose {
     load_balancer: String,
@@ -138,7 +138,7 @@ impl Metrics {
     }
 }
 
-/// A metric that things with counters have.
+/// A metric of things that have counters.
 struct Family<T> {
     name: &'static str,
     help: &'static str,
@@ -254,7 +254,7 @@ const CHECKS: [Family<(u64, u64)>; 2] = [
     },
 ];
 
-/// Draining is no illness.
+/// A draining member counts as healthy.
 fn is_healthy(member: &MemberStats) -> bool {
     matches!(member.condition, Condition::Ready | Condition::Draining)
 }
@@ -280,7 +280,7 @@ fn encode<T, L: EncodeLabelSet>(
     Ok(())
 }
 
-/// What proxies have counted so far, each sample with the load balancer whose it is.
+/// What proxies have counted so far; each sample has its load balancer.
 #[derive(Default)]
 struct Samples {
     responses: Vec<((Whose, ClassLabels), u64)>,
@@ -343,7 +343,7 @@ impl Samples {
                 let labels = StateLabels { pool: name.to_string(), state };
                 self.counts.push(((whose.clone(), labels), (condition, count as u64)));
             }
-            // Members that never had traffic would be most of the output, and say nothing.
+            // Members that never had traffic would be most of the output and carry no information.
             let telling = stats.into_iter().filter(|stats| stats.picks > 0 || !is_healthy(stats));
             self.members.extend(telling.map(|stats| {
                 let member = stats.address.to_string();
@@ -364,14 +364,14 @@ impl Samples {
     }
 }
 
-/// Shows what the proxies of a process count, each under the name of its load balancer and for as long as
-/// it lives. It is registered once, with the prefix `bowline`; clones are the same.
+/// Shows the counters of the proxies of a process, each under the name of its load balancer and as long
+/// as it lives. It is registered once, with the prefix `bowline`; clones share the proxies.
 #[derive(Clone, Debug, Default)]
 pub struct Exposition {
     proxies: Arc<Mutex<BTreeMap<String, Shown>>>,
 }
 
-/// The counters of a proxy, and whether it lives: connections may outlive it.
+/// The counters of a proxy, and whether the proxy lives: connections may outlive it.
 #[derive(Debug)]
 struct Shown {
     alive: Weak<tokio::sync::Mutex<State>>,
@@ -379,7 +379,7 @@ struct Shown {
 }
 
 impl Exposition {
-    /// Shows a proxy from now on; another one of its load balancer no longer.
+    /// Shows a proxy from now on, in place of another one of the same load balancer.
     pub fn add(&self, load_balancer: &str, proxy: &Proxy) {
         let shown =
             Shown { alive: Arc::downgrade(&proxy.state), shared: Arc::downgrade(&proxy.shared) };

@@ -1,4 +1,5 @@
-//! How a proxy behaves, whatever its plan says.
+//! The options of a proxy: everything about its behaviour that the plan does not say. It computes the limits and
+//! enforces none.
 
 use crate::places::Places;
 use std::fmt;
@@ -6,84 +7,82 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a proxy behaves, whatever its plan says.
+/// The options of a proxy: everything about its behaviour that the plan does not say.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where a line for each request goes. Left out: nowhere.
+    /// Where a line for each request goes. None: nowhere.
     pub access_log: Option<AccessLog>,
-    /// What clients and members may take.
+    /// The limits for clients and members.
     pub limits: Limits,
-    /// Threads that carry connections. Left out: one for each processor.
+    /// Threads that serve connections. None: one per processor.
     pub workers: Option<NonZeroUsize>,
-    /// Places for clients. Proxies whose options are clones of each other share them, with the limits of
-    /// the first.
+    /// Places for clients. Proxies share them if their options are clones of each other; the limits of the first one
+    /// count.
     pub places: Places,
 }
 
 impl Options {
-    /// The number of threads that carry connections.
+    /// The number of threads that serve connections.
     pub(crate) fn workers(&self) -> usize {
         let processors = std::thread::available_parallelism;
         self.workers.or_else(|| processors().ok()).map_or(1, NonZeroUsize::get)
     }
 }
 
-/// What clients and members may take. Without such limits slow ones could hold everything.
+/// The limits for clients and members. Without them slow ones could hold all resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections of clients in all. Requests beside others on an HTTP/2 connection count as further
-    /// connections.
+    /// Client connections in all. Each further concurrent request on an HTTP/2 connection counts as a connection.
     pub connections: usize,
-    /// Connections of clients at one listener, so that no listener takes all.
+    /// Client connections at one listener, so that no listener takes all.
     pub listener_connections: usize,
-    /// Connections of one client, at all listeners together, while no other client needs them. A client
-    /// is an IPv4 address, or the /64 of an IPv6 address.
+    /// Connections of one client, at all listeners together, while no other client needs them. A client is an IPv4
+    /// address, or the /64 of an IPv6 address.
     pub client_connections: usize,
     /// Listeners in all. The proxy does not enforce this; the agent's resolver does.
     pub listeners: usize,
-    /// Sessions of datagrams in all.
+    /// UDP sessions in all.
     pub sessions: usize,
-    /// Sessions of datagrams at one listener; half of all at most.
+    /// UDP sessions at one listener; at most half of all.
     pub listener_sessions: usize,
-    /// Bytes of a request's head.
+    /// Bytes of one request head.
     pub header_bytes: usize,
-    /// Bytes of the heads of all requests at once on one HTTP/2 connection. What each needs beyond a few
-    /// kilobytes counts, here and for all.
+    /// Bytes of the heads of all concurrent requests on one HTTP/2 connection. The first few kilobytes of each head
+    /// are free, here and in `all_header_bytes`.
     pub connection_header_bytes: usize,
-    /// Bytes of the heads of all requests at once.
+    /// Bytes of the heads of all concurrent requests.
     pub all_header_bytes: usize,
-    /// From the first byte of a head, or of a TLS handshake, to its last.
+    /// Time from the first byte of a head, or of a TLS handshake, to its last.
     pub header_time: Duration,
-    /// Between two requests of a connection.
+    /// Time between two requests of a connection.
     pub idle_time: Duration,
-    /// Between two pieces of a request's body.
+    /// Time between two pieces of a request body.
     pub body_time: Duration,
-    /// For a client to take a piece of an answer.
+    /// Time for a client to read a piece of a response.
     pub write_time: Duration,
-    /// Without a byte after an upgrade, as on a WebSocket.
+    /// Silence after an upgrade, as on a WebSocket.
     pub tunnel_time: Duration,
-    /// Requests side by side on one HTTP/2 connection.
+    /// Concurrent requests on one HTTP/2 connection.
     pub streams: u32,
-    /// Health checks of members at once, for all pools together.
+    /// Concurrent health checks of members, for all pools together.
     pub checks: usize,
-    /// Clients that are remembered with their member, where a pool ties them by their address; for all pools
-    /// together.
+    /// Ties of client addresses to members, in pools that keep them; for all pools together.
     pub ties: usize,
     /// Members that a request is tried on.
     pub tries: u8,
-    /// To connect to a member, where the pool does not say.
+    /// Time to connect to a member, if the pool does not say.
     pub connect_time: Duration,
-    /// That a member may be silent, where the pool does not say.
+    /// Silence of a member, if the pool does not say.
     pub backend_time: Duration,
-    /// For which an unused connection to a member is kept.
+    /// Time for which an unused connection to a member is kept.
     pub member_idle_time: Duration,
     /// Unused connections to members that are kept.
     pub idle_members: usize,
-    /// For which connections of a removed listener go on, where no pool says.
+    /// Time for which connections of a removed listener go on, if no pool says.
     pub drain_time: Duration,
 }
 
-/// The most of each, however many file descriptors there are.
+/// The upper bound of each, however many file descriptors there are.
 const CONNECTIONS: usize = 16_384;
 const LISTENERS: usize = 65_536;
 const SESSIONS: usize = 8_192;
@@ -94,9 +93,8 @@ const TIES: usize = 262_144;
 const ALL_HEADER_BYTES: usize = 256 * 1024 * 1024;
 const HEADER_BYTES: usize = 64 * 1024;
 
-/// What one of each takes of memory. Measured on a debug build (`tests/memory.rs` says how): an idle TLS
-/// connection 20 KiB, an idle HTTP/2 connection 35 KiB, an unfinished HTTP/2 request 25 KiB. The rest is
-/// for what they carry.
+/// The memory for one of each. Measured on a debug build (`tests/memory.rs` says how): an idle TLS connection 20
+/// KiB, an idle HTTP/2 connection 35 KiB, an incomplete HTTP/2 request 25 KiB. The rest is for the data in transit.
 const PLACE: usize = 64 * 1024;
 const SESSION: usize = 8 * 1024;
 const IDLE_MEMBER: usize = 16 * 1024;
@@ -108,9 +106,10 @@ fn most_of(all: usize) -> usize {
 }
 
 impl Limits {
-    /// What goes with so many file descriptors, and so many bytes of memory where they are limited. Of
-    /// descriptors an eighth is left to whoever shares the process, and to listeners, which have half of all that is
-    /// left; a client's connection takes two, its own and its member's. Of memory a half is left.
+    /// The limits for this many file descriptors, and this many bytes of memory if they are limited. An eighth of
+    /// the descriptors is left to the rest of the process and to listeners, which get half of all that remains. A
+    /// client's connection takes two descriptors, its own and its member's. Half of the memory is left to the rest
+    /// of the process.
     pub fn within(descriptors: u64, memory: Option<u64>) -> Self {
         let memory =
             memory.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -121,7 +120,7 @@ impl Limits {
         let checks = CHECKS.min(ours / 16).max(1);
         let left = ours.saturating_sub(sessions + idle_members + checks);
         let ties = TIES.min(memory / 64 / TIE).max(1);
-        // Seven sixteenths, less what sessions, ties and kept connections have.
+        // Seven sixteenths, less the memory of sessions, ties and kept connections.
         let for_places = memory / 16 * 7 - memory / 32 - memory / 32;
         let connections = CONNECTIONS.min(left / 2).min(for_places / PLACE).max(1);
         let used = 2 * connections + sessions + idle_members + checks;
@@ -171,12 +170,12 @@ impl Default for Limits {
     }
 }
 
-/// Takes lines of the access log. It is called on threads that carry traffic, so it must not wait.
+/// Receives the lines of the access log. It is called on threads that carry traffic, so it must not wait.
 #[derive(Clone)]
 pub struct AccessLog(Arc<dyn Fn(&str) + Send + Sync>);
 
 impl AccessLog {
-    /// Gives each line, without its end, to this function.
+    /// Passes each line, without its line end, to this function.
     pub fn new(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self(Arc::new(sink))
     }
@@ -196,7 +195,7 @@ impl fmt::Debug for AccessLog {
 mod tests {
     use super::*;
 
-    /// Descriptors that are used at most, listeners aside.
+    /// The most descriptors that are used, listeners aside.
     fn used(limits: Limits) -> u64 {
         (limits.connections * 2 + limits.sessions + limits.idle_members + limits.checks) as u64
     }

@@ -1,8 +1,8 @@
-//! Places: what clients may take of a process, over all its listeners and proxies together. A connection
-//! takes one, and each further request beside others on an HTTP/2 connection one more; sessions of
-//! datagrams have places of their own, because whoever sends datagrams can claim any address. Who gets
-//! one is the [`ledger`]'s decision; here what has to go is cut, and what waits is woken. The checks of
-//! members, and the ties of clients to members, are shared with them.
+//! Places: what clients may have of a process, over all its listeners and proxies. A connection takes one,
+//! and each further concurrent request on an HTTP/2 connection one more. UDP sessions have places of their
+//! own, because a datagram can carry any source address. The [`ledger`] decides which client gets a place;
+//! this module cuts the connections that lose theirs and wakes those that wait. Proxies that share places
+//! also share health checks and ties.
 
 mod budget;
 mod client;
@@ -40,19 +40,19 @@ pub(crate) struct Hall {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) checks: Arc<Checks>,
     pub(crate) ties: Arc<Ties>,
-    /// Bytes of heads, of all requests together; each client has a share.
+    /// Bytes of heads, for all requests together; each client has a share.
     pub(crate) heads: Arc<Heads>,
 }
 
-/// Places for connections, and for requests beside each other. What is kept of each is what cuts it, once
-/// it was started.
+/// Places for connections and for concurrent requests. Each holds the handle that cuts its task, once the
+/// task was started.
 pub(crate) type Connections = Room<Option<AbortHandle>>;
 
 /// Places for sessions of datagrams.
 pub(crate) type Sessions = Room<Weak<Session>>;
 
 impl Places {
-    /// The places. How many there are is said by whoever comes first.
+    /// The places. The limits of the first caller count.
     pub(crate) fn of(&self, limits: &Limits) -> Hall {
         let hall = || Hall {
             connections: Room::new("connections", limits.connection_bounds(), Gives::Newest),
@@ -95,13 +95,13 @@ pub(crate) struct Room<C> {
     what: &'static str,
     bounds: Bounds,
     ledger: Mutex<Ledger<Held<C>>>,
-    /// Those that are held, to be read without the lock.
+    /// The number of places that are held, readable without the lock.
     total: AtomicUsize,
     freed: Notify,
     said: Said,
 }
 
-/// What is kept of a place.
+/// What is stored for a place.
 struct Held<C> {
     part: Arc<Part>,
     cut: C,
@@ -113,12 +113,12 @@ pub(crate) struct Part {
     held: AtomicUsize,
     freed: Notify,
     stats: Arc<ListenerStats>,
-    /// Of datagrams; none at a listener for connections.
+    /// The sessions of a UDP listener; not set for other listeners.
     sessions: OnceLock<Weak<SessionTable>>,
 }
 
 impl Part {
-    /// One that nobody is at yet.
+    /// A listener at which no place is held yet.
     pub(crate) fn new(stats: Arc<ListenerStats>) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -126,18 +126,18 @@ impl Part {
         Arc::new(Self { number, held, freed, stats, sessions: OnceLock::new() })
     }
 
-    /// This listener has these sessions.
+    /// Sets the sessions of this listener.
     pub(crate) fn has_sessions(&self, sessions: &Arc<SessionTable>) {
         let _ = self.sessions.set(Arc::downgrade(sessions));
     }
 
-    /// Ends the oldest session that was not used of late, and gives the place that it has.
+    /// Ends the oldest session that is not in use, and returns its place.
     fn unused_session(&self) -> Option<Id> {
         self.sessions.get()?.upgrade()?.make_room()
     }
 }
 
-/// A place that is held until this is dropped, or another client needs it more.
+/// A place that is held until this is dropped, or until another client gets it.
 pub(crate) struct Place<C> {
     room: Arc<Room<C>>,
     id: Id,
@@ -155,7 +155,7 @@ impl<C> Drop for Place<C> {
     }
 }
 
-/// What came of asking for a place.
+/// The result of asking for a place.
 enum Asked {
     Has(Id),
     Waits(Level),
@@ -174,7 +174,7 @@ impl<C> Room<C> {
         })
     }
 
-    /// Asks for a place; whoever gives one up for it is ended.
+    /// Asks for a place, and ends what loses its place for it.
     fn ask(
         &self,
         part: &Arc<Part>,
@@ -211,7 +211,7 @@ impl<C> Room<C> {
         }
     }
 
-    /// Gives a place back, if it is still held.
+    /// Releases a place, if it is still held.
     pub(crate) fn release(&self, id: Id) {
         let mut ledger = self.ledger.lock();
         let held = ledger.release(id);
@@ -224,7 +224,7 @@ impl<C> Room<C> {
         }
     }
 
-    /// Whether places are about to run short, in all or at this listener.
+    /// Whether places run short, in all or at this listener.
     pub(crate) fn is_crowded(&self, part: &Part) -> bool {
         let short = |held: &AtomicUsize, most: usize| {
             most.saturating_sub(held.load(Ordering::Relaxed)) < most / 10
@@ -234,8 +234,8 @@ impl<C> Room<C> {
 }
 
 impl Connections {
-    /// A place for one more connection of a client. It waits where no client holds more than one; nothing
-    /// if the client has its share.
+    /// Gets a place for one more connection of a client. Waits if no client holds more than one; None if
+    /// the client has its share.
     pub(crate) async fn enter(
         self: &Arc<Self>,
         part: &Arc<Part>,
@@ -246,7 +246,7 @@ impl Connections {
             match self.ask(part, client, None, |_| false, cut) {
                 Asked::Has(id) => {
                     if waited {
-                        // There may be room for more, and the one that waits for it was not woken.
+                        // There may be room for more, and the next waiting connection was not woken.
                         part.freed.notify_one();
                         self.freed.notify_one();
                     }
@@ -260,7 +260,7 @@ impl Connections {
         }
     }
 
-    /// A place for one more request of a client, at once or not at all.
+    /// Gets a place for one more request of a client, at once or not at all.
     pub(crate) fn enter_now(
         self: &Arc<Self>,
         part: &Arc<Part>,
@@ -272,7 +272,7 @@ impl Connections {
         }
     }
 
-    /// This task has the place. If the place is no longer held, the task ends.
+    /// Sets the task that has the place. If the place is no longer held, the task is aborted.
     pub(crate) fn carried_by(&self, id: Id, task: AbortHandle) {
         match self.ledger.lock().value(id) {
             Some(held) => held.cut = Some(task),
@@ -280,7 +280,7 @@ impl Connections {
         }
     }
 
-    /// Ends all that is left at a listener.
+    /// Cuts all connections that are left at a listener.
     pub(crate) fn cut(&self, part: &Part) {
         let mut ledger = self.ledger.lock();
         let tasks: Vec<_> = ledger.at(part.number).into_iter().collect();
@@ -298,8 +298,8 @@ fn cut(task: Option<AbortHandle>) {
 }
 
 impl Sessions {
-    /// A place for a session of a client. Where every client holds one at most, one that is not used goes:
-    /// of this listener where it has all that it may have, else of the listener that has the most.
+    /// Gets a place for a session of a client. If every client holds at most one, an unused session ends:
+    /// one of this listener if it has all that it may have, else one of the listener that has the most.
     pub(crate) fn enter(
         self: &Arc<Self>,
         part: &Arc<Part>,
@@ -331,7 +331,7 @@ impl Sessions {
         }
     }
 
-    /// So many places that nothing here fills them.
+    /// More places than a test fills.
     #[cfg(test)]
     pub(crate) fn of(whole: usize, part: usize) -> Arc<Self> {
         Room::new("sessions", Bounds { whole, part, client: whole }, Gives::Oldest)

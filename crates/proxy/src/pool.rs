@@ -1,7 +1,7 @@
-//! A pool as traffic meets it: who takes the next connection or request, who is left out because it
-//! failed, and which client belongs to whom. Members and configuration are swapped while it runs;
-//! counters, health and ties of members that stay are kept. It opens no client's connection itself:
-//! the HTTP, TCP and UDP parts pick here and report back.
+//! A pool in use: chooses the member for the next connection or request, skips members that failed, and
+//! keeps clients with their members. Members and configuration are swapped while it runs; counters, health
+//! and ties of members that stay are kept. It opens no client's connection itself: the HTTP, TCP and UDP
+//! parts pick a member here and report back.
 
 mod check;
 pub(crate) mod checks;
@@ -39,23 +39,23 @@ use table::{Entry, Table};
 use ties::{PoolTies, Ties};
 use tokio::time::Instant;
 
-/// How long connections of a removed member live on where the plan does not say.
+/// How long connections of a removed member go on if the plan does not say.
 const DRAIN: Duration = Duration::from_secs(30);
 
-/// Checks at once, and ties, of a pool that shares them with none.
+/// Concurrent checks, and ties, of a pool that shares them with no other.
 const CHECKS: usize = 64;
 const TIES: usize = 65_536;
 
-/// Where traffic goes.
+/// A destination of traffic.
 #[derive(Debug)]
 pub struct Pool {
     settings: ArcSwap<Settings>,
     table: ArcSwap<Table>,
-    /// Whose turn it is.
+    /// Counts picks, for algorithms that take turns.
     counter: AtomicU64,
-    /// Held while a client that may be tied is given a member, so that it is tied to one.
+    /// Locked while a client that may be tied gets a member, so that it is tied to only one.
     ties: Mutex<PoolTies>,
-    /// Held while members, their health or the settings change.
+    /// Locked while members, their health or the settings change.
     members: Mutex<Members>,
     checks: Arc<Checks>,
 }
@@ -68,14 +68,14 @@ struct Settings {
 
 #[derive(Debug)]
 struct Members {
-    /// What cookies are signed with.
+    /// The key that signs cookies.
     key: Arc<CookieKey>,
     list: Arc<[Member]>,
-    /// Those of the list, in its order.
+    /// The members of the list, in its order.
     servers: Vec<Arc<Server>>,
-    /// Those that were removed and may still have connections.
+    /// Members that were removed and may still have connections.
     leaving: HashMap<SocketAddr, Arc<Server>>,
-    /// How many of the list their failures put out.
+    /// How many members of the list are ejected.
     out: usize,
 }
 
@@ -84,7 +84,7 @@ fn by_cookie(config: &plan::Pool) -> bool {
     config.persistence.is_some_and(|it| it.by == PersistenceKey::Cookie)
 }
 
-/// Members by address, each once. The resolver's are, and are shared with it.
+/// Members by address, each once. A list of the resolver is already sorted, and is shared with it.
 fn in_order(list: Arc<[Member]>) -> Arc<[Member]> {
     if list.is_sorted_by(|a, b| a.address < b.address) {
         return list;
@@ -95,7 +95,7 @@ fn in_order(list: Arc<[Member]>) -> Arc<[Member]> {
     list.into()
 }
 
-/// Who wants to be served.
+/// The client to serve.
 #[derive(Clone, Copy, Debug)]
 pub struct Client<'a> {
     /// Its address.
@@ -104,7 +104,7 @@ pub struct Client<'a> {
     pub cookie: Option<&'a str>,
 }
 
-/// What went wrong with a member.
+/// How a member failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// It could not be connected to.
@@ -113,28 +113,28 @@ pub enum Failure {
     Reset,
     /// It did not answer in time.
     Timeout,
-    /// It answered with this status. It is counted, but a member that answers is alive, and what it
-    /// answers may be the client's doing: nobody is left out for it.
+    /// It answered with this status. It is counted, but never ejects a member: a member that answers is
+    /// alive, and the status may be the client's fault.
     Status(u16),
 }
 
 /// Whether a member takes new clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// It does.
+    /// It takes new clients.
     Ready,
     /// It is going away.
     Draining,
-    /// Its failures put it out until it answers again.
+    /// Failures have ejected it until it answers again.
     Ejected,
-    /// Health checks say that it does not answer.
+    /// Health checks fail.
     Down,
 }
 
-/// What was counted for a member.
+/// The counters of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberStats {
-    /// Which.
+    /// The member.
     pub address: SocketAddr,
     /// Whether it takes new clients.
     pub condition: Condition,
@@ -142,25 +142,25 @@ pub struct MemberStats {
     pub active: usize,
     /// Connections or requests that it was given.
     pub picks: u64,
-    /// Those that failed.
+    /// Connections or requests that failed.
     pub failures: u64,
-    /// How often it was put out.
+    /// How often it was ejected.
     pub ejections: u64,
 }
 
 impl Pool {
-    /// A pool without members, whose cookies are signed with a key of this process, and with checks of its
-    /// own. They run on the tokio runtime that members are set in.
+    /// A pool without members, with a cookie key of this process and checks of its own. The checks run on
+    /// the tokio runtime in which members are set.
     pub fn new(config: Arc<plan::Pool>) -> Arc<Self> {
         Self::with_key(config, CookieKey::of_process())
     }
 
-    /// A pool without members, whose cookies are signed with this key, and with checks of its own.
+    /// A pool without members, with this cookie key and checks of its own.
     pub fn with_key(config: Arc<plan::Pool>, key: Arc<CookieKey>) -> Arc<Self> {
         Self::sharing(config, key, Checks::new(CHECKS), &Ties::new(TIES))
     }
 
-    /// A pool without members that shares its checks, and the room for ties, with others.
+    /// A pool without members that shares its checks, and the room for ties, with other pools.
     pub(crate) fn sharing(
         config: Arc<plan::Pool>,
         key: Arc<CookieKey>,
@@ -170,7 +170,7 @@ impl Pool {
         let ties = ties.of_pool(config.service.namespace.clone());
         let table = Table::new(Box::default(), config.algorithm);
         let mut start = [0; 4];
-        // If there is no randomness, proxies that start together begin with the same member.
+        // Without randomness, proxies that start together begin with the same member.
         let _ = getrandom::fill(&mut start);
         Arc::new(Self {
             settings: ArcSwap::from_pointee(Settings::new(config)),
@@ -193,12 +193,12 @@ impl Pool {
         self.settings.load().config.service.namespace.clone()
     }
 
-    /// What the plan says of it.
+    /// The configuration from the plan.
     pub fn config(&self) -> Arc<plan::Pool> {
         self.settings.load().config.clone()
     }
 
-    /// Replaces what the plan says; members stay.
+    /// Replaces the configuration; members stay.
     pub fn set_config(self: &Arc<Self>, config: Arc<plan::Pool>) {
         let mut members = self.members.lock();
         let before = self.config();
@@ -220,7 +220,7 @@ impl Pool {
         self.publish(&mut members);
     }
 
-    /// From now on cookies are signed with this key; those signed with another are as none.
+    /// Signs cookies with this key from now on; cookies with another key are ignored.
     pub fn set_key(self: &Arc<Self>, key: Arc<CookieKey>) {
         let mut members = self.members.lock();
         members.key = key;
@@ -229,18 +229,18 @@ impl Pool {
         }
     }
 
-    /// Brings members in and out. Removed ones get nothing new, and what they have ends after the
-    /// pool's drain time.
+    /// Replaces the members. Removed ones get nothing new, and their connections end after the pool's drain
+    /// time.
     pub fn set_members(self: &Arc<Self>, change: &MemberChange) {
         self.replace_members(change.members.clone());
     }
 
-    /// Its members now.
+    /// The current members.
     pub fn members(&self) -> Arc<[Member]> {
         self.members.lock().list.clone()
     }
 
-    /// Lets go of all members, as when the pool is removed: what they have drains.
+    /// Removes all members, as when the pool is removed: their connections drain.
     pub fn retire(self: &Arc<Self>) {
         self.replace_members(Arc::default());
     }
@@ -280,8 +280,8 @@ impl Pool {
         seconds.map_or(DRAIN, |seconds| Duration::from_secs(u64::from(seconds)))
     }
 
-    /// Makes the table anew from members, their health and the settings, and sees to their checks. A change
-    /// of health alone needs none of it.
+    /// Builds the table from members, their health and the settings, and starts and stops their checks. A
+    /// change of health alone needs no new table.
     fn publish(self: &Arc<Self>, members: &mut Members) {
         let config = self.config();
         let entries = members.list.iter().zip(&members.servers).map(|(member, server)| Entry {
@@ -304,18 +304,18 @@ impl Pool {
         }
     }
 
-    /// Whether clients at this address may use it.
+    /// Whether the source ranges admit clients at this address.
     pub fn allows(&self, client: IpAddr) -> bool {
         self.settings.load().ranges.admit(client)
     }
 
-    /// The name of the cookie that ties clients to its members, where one does.
+    /// The name of the cookie that ties clients to members, if the pool uses one.
     pub fn cookie_name(&self) -> Option<Arc<str>> {
         self.table.load().cookies.as_ref().map(|cookies| cookies.name.clone())
     }
 
-    /// The member for a client, other than the excluded ones (those that it was tried on in vain).
-    /// None where there is nobody.
+    /// The member for a client, except the excluded ones, which were already tried in vain. None if no
+    /// member is left.
     pub fn pick(self: &Arc<Self>, client: &Client<'_>, exclude: &[SocketAddr]) -> Option<Pick> {
         let settings = self.settings.load();
         let table = self.table.load();
@@ -358,8 +358,8 @@ impl Pool {
         let timeout = u64::from(timeout_seconds.max(1));
         let read = client.cookie.and_then(|cookie| cookies.key.read(pool, cookie, now));
         let tied = read.and_then(|(id, ends)| Some((table.named(&id, exclude)?, ends)));
-        // A cookie lasts a little longer than the timeout, so that it need not be set again on every
-        // request to last for the timeout after each.
+        // A cookie lasts a little longer than the timeout, so that the proxy need not set it again on every
+        // request to keep the client tied for the timeout after each.
         let lasts = timeout + timeout.div_ceil(8);
         match tied {
             Some((server, ends)) if ends >= now + timeout => Some((server, None)),
@@ -374,7 +374,7 @@ impl Pool {
         }
     }
 
-    /// What was counted for each member.
+    /// The counters of each member.
     pub fn stats(&self) -> Vec<MemberStats> {
         let table = self.table.load();
         table.all.iter().map(|entry| stats(&entry.server, entry.state)).collect()
@@ -390,12 +390,12 @@ impl Pool {
             return;
         }
         let mut members = self.members.lock();
-        // Others may have waited for the lock with the same in mind.
+        // Another failure may have ejected the member while this one waited for the lock.
         if server.ends().is_some() || server.look(|health| health.passive.is_out()) {
             return;
         }
-        // Members that cannot be connected to are left out however many they are; if that is all,
-        // the table uses all. What else goes wrong may be the clients' doing, and costs at most half.
+        // A member that cannot be connected to is ejected however many are; if all are, the table uses all.
+        // Other failures may be the clients' fault, and eject at most half of the members.
         if failure != Failure::Connect && (members.out + 1) * 2 > members.servers.len() {
             return;
         }
@@ -409,10 +409,10 @@ impl Pool {
         self.turn(server);
     }
 
-    /// A member that was put out answers, as this check found.
+    /// This check found that an ejected member answers.
     fn let_in(&self, server: &Server, check: u64) {
         let mut members = self.members.lock();
-        // A check that was given up may have found something out just before; nobody would correct it.
+        // A check that was given up may just have found something out; no later check would correct it.
         let let_in = server.change(|health| {
             let prober = health.prober.take_if(|prober| prober.is(check));
             if prober.is_some() {
@@ -426,7 +426,7 @@ impl Pool {
         }
     }
 
-    /// Health checks found a member to answer, or not.
+    /// Health checks found that a member answers, or does not.
     fn checked(&self, server: &Server, check: u64, up: bool) {
         let _members = self.members.lock();
         let mine = server.change(|health| {
@@ -441,7 +441,7 @@ impl Pool {
         }
     }
 
-    /// Its table shows the health of a member. Members are locked meanwhile.
+    /// Shows the health of a member in the table. The caller holds the lock of the members.
     fn turn(&self, server: &Server) {
         self.table.load().turn(server.address, server.is_healthy());
     }
@@ -449,7 +449,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Connections may hold on to a member longer than to its pool.
+        // Connections may hold a member longer than its pool.
         let members = self.members.get_mut();
         for server in members.servers.iter().chain(members.leaving.values()) {
             server.stop_checks();
@@ -480,7 +480,7 @@ fn stats(server: &Server, state: MemberState) -> MemberStats {
     }
 }
 
-/// A member that was chosen. It counts as a connection or request of the member while it lives.
+/// The chosen member. It counts as a connection or request of the member while it lives.
 #[derive(Debug)]
 pub struct Pick {
     pool: Arc<Pool>,
@@ -489,23 +489,23 @@ pub struct Pick {
 }
 
 impl Pick {
-    /// Where to connect.
+    /// The address to connect to.
     pub fn address(&self) -> SocketAddr {
         self.server.address
     }
 
-    /// The value of a `Set-Cookie` header that ties the client to the member, where one is due. Over
-    /// TLS `; Secure` should be added.
+    /// The value of a `Set-Cookie` header that ties the client to the member, if one is needed. Over TLS
+    /// the caller should add `; Secure`.
     pub fn cookie_to_set(&self) -> Option<String> {
         self.cookie.clone()
     }
 
-    /// The member did what was asked.
+    /// The member answered.
     pub fn succeeded(&self) {
         self.server.succeeded();
     }
 
-    /// The member did not.
+    /// The member failed.
     pub fn failed(&self, failure: Failure) {
         self.pool.failed(&self.server, failure);
     }

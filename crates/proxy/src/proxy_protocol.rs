@@ -1,5 +1,5 @@
-//! The PROXY protocol header, version 2, that tells a member who its client is. It is only written
-//! here; Bowline never believes one that it is sent.
+//! Writes the PROXY protocol header, version 2, which tells a member the address of its client. It
+//! is never parsed: Bowline trusts no such header from a client.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
@@ -7,17 +7,17 @@ use std::ops::Deref;
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 const LONGEST: usize = 16 + 36;
 
-/// The header of a connection that the proxy makes for itself.
+/// The header of a connection that the proxy opens for itself.
 pub const LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
 
-/// A header, as it goes over the wire.
+/// A header in wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
-/// What carries the connection.
+/// The transport of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// TCP.
@@ -67,7 +67,7 @@ impl Deref for Header {
     }
 }
 
-/// Both addresses of a header are of one family.
+/// Converts to IPv6, since both addresses of a header must be of one family.
 fn six(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),

@@ -1,10 +1,10 @@
-//! Which rule a request meets. A router is made from sites and never altered; a change makes another
-//! that shares all sites that stayed. It forwards nothing: the HTTP part asks, and does what the rule
-//! says.
+//! Finds the rule of a request. A router is built from sites and never changed; an update builds
+//! another one that shares all sites that stay. It forwards nothing: the HTTP part asks it, and
+//! carries out the rule.
 //!
 //! The most specific site of a host comes first: the one of its name, of the wildcard above it, of a
-//! regular expression, of any host. It says how the host is served over TLS. A request that it has no
-//! rule for goes on to the less specific ones of the same owner, and meets nothing of anybody else.
+//! regular expression, of any host. It says how the host is served over TLS. If it has no rule for a
+//! request, less specific sites of the same owner are tried, and never sites of another owner.
 
 mod host;
 mod pattern;
@@ -39,11 +39,11 @@ pub struct Request<'a> {
 /// A rule or host that is not used.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Unused {
-    /// Whose.
+    /// The consumer.
     pub consumer: ConsumerRef,
-    /// On which host.
+    /// The host.
     pub host: Host,
-    /// What it says.
+    /// The regular expression.
     pub pattern: Arc<str>,
     /// Why.
     pub why: BadPattern,
@@ -60,7 +60,7 @@ pub struct Router {
 struct Entry {
     exact: HashMap<Arc<str>, Arc<Placed>>,
     wildcard: HashMap<Arc<str>, Arc<Placed>>,
-    /// By expression: their order is the order in which they are tried.
+    /// By expression, in the order in which they are tried.
     regex: BTreeMap<Arc<str>, Arc<Placed>>,
     any: Option<Arc<Placed>>,
     regexes: Arc<Regexes>,
@@ -87,7 +87,7 @@ impl Router {
         Self::default().changed(puts)
     }
 
-    /// The router after these changes. Sites that are not among them are shared.
+    /// The router after these changes. All other sites are shared.
     #[must_use]
     pub fn with(&self, changes: &[Change<SiteKey, Arc<ResolvedSite>>]) -> Self {
         self.changed(changes.iter().map(|change| match change {
@@ -117,7 +117,7 @@ impl Router {
         router
     }
 
-    /// The sites of an entry that answer for a host, which is as [`host`] gives it.
+    /// The sites of an entry for a host in the form that [`host`] returns.
     pub fn sites<'a>(&'a self, entry: &str, host: Option<&'a str>) -> Option<Sites<'a>> {
         let entry = self.entries.get(entry)?;
         let host = host.filter(|host| !host.is_empty());
@@ -131,7 +131,7 @@ impl Router {
         })
     }
 
-    /// What is not used, and why.
+    /// Rules and hosts that are not used, and why.
     pub fn unused(&self) -> Vec<Unused> {
         let mut unused: Vec<_> = self.entries.values().flat_map(|entry| entry.unused()).collect();
         unused.sort_unstable();
@@ -140,7 +140,7 @@ impl Router {
     }
 }
 
-/// The sites that answer for a host.
+/// The sites for a host.
 #[derive(Clone, Copy, Debug)]
 pub struct Sites<'a> {
     exact: Option<&'a Arc<Placed>>,
@@ -150,13 +150,13 @@ pub struct Sites<'a> {
 }
 
 impl<'a> Sites<'a> {
-    /// The most specific one, whether or not it has a rule for a path: the one that says how the host
-    /// is served over TLS.
+    /// The most specific site, whether or not it has a rule for a path: it says how the host is served
+    /// over TLS.
     pub fn first(&self) -> Option<&'a Arc<ResolvedSite>> {
         self.places().next().map(|placed| &placed.compiled.site)
     }
 
-    /// The first rule that the request meets.
+    /// The first rule that the request matches.
     pub fn route(&self, request: &Request<'_>) -> Option<&'a Rule> {
         let mut places = self.places().peekable();
         let owner = &places.peek()?.compiled.site.owner;
@@ -166,8 +166,8 @@ impl<'a> Sites<'a> {
         })
     }
 
-    /// The most specific first. Regular expressions are not tried before the others were, so that they
-    /// cannot slow down hosts that are written out.
+    /// The sites, the most specific first. Regular expressions are tried after exact and wildcard
+    /// hosts, so that they cannot slow those down.
     fn places(&self) -> impl Iterator<Item = &'a Placed> + use<'a> {
         let (entry, host) = (self.entry, self.host);
         let regex = host.into_iter().flat_map(|host| entry.regexes.patterns.matches(host));

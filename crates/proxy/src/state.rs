@@ -1,6 +1,6 @@
-//! What is in force: pools, certificates, sites, listeners. [`State`] takes updates in, one at a time;
-//! [`Shared`] is what connections look into meanwhile. An update is brought in so that traffic never
-//! meets something half there: what is new before what refers to it, what is gone after.
+//! What is in force: pools, certificates, sites, listeners. [`State`] applies updates, one at a time;
+//! connections read [`Shared`] meanwhile. The order of an update protects traffic: new things come
+//! before what refers to them, removed things go after it.
 
 mod complete;
 mod generations;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
-/// What connections look into.
+/// The tables that connections read.
 pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) router: ArcSwap<Router>,
@@ -36,11 +36,11 @@ pub(crate) struct Shared {
     pub(crate) generations: Generations,
     pub(crate) counters: Counters,
     pub(crate) metrics: Metrics,
-    /// What clients may take, of all proxies that share it.
+    /// The limits and places for clients, of all proxies that share them.
     pub(crate) hall: Hall,
-    /// One for each connection of a client until it is really gone.
+    /// One permit for each client connection until it is closed.
     pub(crate) open: Arc<Semaphore>,
-    /// One for each session of datagrams until it is really gone.
+    /// One permit for each UDP session until its socket is closed.
     pub(crate) sessions: Arc<Semaphore>,
     backends: RwLock<HashMap<Arc<str>, Arc<Backend>>>,
     connections: AtomicU64,
@@ -68,16 +68,16 @@ impl Shared {
         self.backends.read().get(pool).cloned()
     }
 
-    /// The certificate that a name has, which is in lower case; empty: none was given.
+    /// The certificate of a name in lower case; the empty name is a client without SNI.
     pub(crate) fn certificate(&self, entry: &str, name: &str) -> Option<Hash> {
         let router = self.router.load();
         let site = router.sites(entry, Some(name))?.first()?;
         certificate(site.tls.as_ref()).cloned()
     }
 
-    /// Whether a connection that was given this may ask for the host, which is served like this: it is
-    /// the name it was given for, or one with the same certificate. A certificate that is replaced
-    /// meanwhile changes nothing.
+    /// Whether a connection with this TLS session may ask for the host, which has these TLS settings:
+    /// the host is the name of the session, or has the same certificate. A replacement of the
+    /// certificate meanwhile does not matter.
     pub(crate) fn serves(
         &self,
         entry: &str,
@@ -99,7 +99,7 @@ impl Shared {
     }
 }
 
-/// So many at most, and those beside them that were told to go and are not gone yet.
+/// This many, and room for those that were told to end and are not closed yet.
 fn with_those_that_go(most: usize) -> usize {
     most + (most / 16).max(16)
 }
@@ -108,14 +108,14 @@ fn certificate(tls: Option<&SiteTls>) -> Option<&Hash> {
     tls?.certificate.as_ref().map(|certificate| &certificate.hash)
 }
 
-/// A pool, and what is counted of its answers.
+/// A pool, and the counters of its responses.
 pub(crate) struct Backend {
     pub(crate) pool: Arc<Pool>,
     classes: [Counter; 6],
 }
 
 impl Backend {
-    /// A request was answered with this status; nothing: it was not answered.
+    /// A request got this status; 0: it got no response.
     pub(crate) fn answered(&self, status: u16) {
         if let Some(counter) = self.classes.get(usize::from(status / 100)) {
             counter.inc();
@@ -123,10 +123,10 @@ impl Backend {
     }
 }
 
-/// Classes of answers, by the first digit of their status.
+/// Classes of responses, by the first digit of the status.
 const CLASSES: [&str; 6] = ["none", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// What is counted of requests.
+/// Counters of requests.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     responses: RwLock<BTreeMap<Arc<str>, [Counter; 6]>>,
@@ -143,7 +143,7 @@ impl Counters {
         self.own.write().entry(status).or_default().inc();
     }
 
-    /// Answers to requests that met a pool, by pool and class.
+    /// Responses to requests with a pool, by pool and class.
     pub(crate) fn responses(&self) -> Vec<(Arc<str>, &'static str, u64)> {
         let responses = self.responses.read();
         let of = |(pool, counters): (&Arc<str>, &[Counter; 6])| {
@@ -153,7 +153,7 @@ impl Counters {
         responses.iter().flat_map(of).collect()
     }
 
-    /// Answers of the proxy itself, by status.
+    /// Responses of the proxy itself, by status.
     pub(crate) fn own(&self) -> Vec<(u16, u64)> {
         self.own.read().iter().map(|(status, counter)| (*status, counter.get())).collect()
     }
@@ -167,20 +167,20 @@ impl Counters {
     }
 }
 
-/// Sites that some listeners share.
+/// Sites that listeners share.
 pub(crate) struct Entry {
     pub(crate) name: Arc<str>,
     to_https: ArcSwap<Redirect>,
 }
 
 impl Entry {
-    /// What clients in clear text are told where a site is served over TLS alone.
+    /// The redirect for requests in clear text to a site that is served only over TLS.
     pub(crate) fn to_https(&self) -> Guard<Arc<Redirect>> {
         self.to_https.load()
     }
 }
 
-/// All that is in force. One update at a time is taken in.
+/// All that is in force. It applies one update at a time.
 pub(crate) struct State {
     shared: Arc<Shared>,
     /// Started with the first listener.
@@ -190,14 +190,14 @@ pub(crate) struct State {
     listeners: BTreeMap<ListenerKey, Wanted>,
     /// Why certificates cannot be served, by hash.
     bad_certificates: BTreeMap<Arc<str>, String>,
-    /// What cookies are signed with; none: with a key of this process.
+    /// The key that signs cookies; None: a key of this process.
     cookie_key: Option<(CookieSecret, Arc<CookieKey>)>,
     /// Listeners that could not be bound.
     unbound: BTreeSet<ListenerKey>,
     report: Report,
 }
 
-/// A listener as the plan wants it, and what came of it.
+/// A listener of the plan, and whether it could be opened.
 struct Wanted {
     resolved: Arc<ResolvedListener>,
     outcome: Result<Arc<Listener>, Failed>,
@@ -253,7 +253,7 @@ impl State {
             }
         }
         self.change_sites(update);
-        // Redirects know where to go before the first client is accepted.
+        // Redirects must have their target before the first client is accepted.
         if !update.listeners.is_empty() {
             self.find_https(&update.listeners);
         }
@@ -279,7 +279,7 @@ impl State {
             if let Change::Remove(name) = change
                 && let Some(backend) = self.shared.backends.write().remove(name)
             {
-                // Its kept connections are not for who gets these addresses next.
+                // Kept connections must not be used for another member that gets one of these addresses.
                 self.shared.generations.removed(&backend.pool.members());
                 backend.pool.retire();
                 self.shared.counters.forget(name);
@@ -291,7 +291,7 @@ impl State {
                 self.bad_certificates.remove(hash);
             }
         }
-        // What was just released may be what could not be bound.
+        // A released address may be one that could not be bound.
         let bound = self.bind_again().await;
         let structure = !update.listeners.is_empty()
             || !update.sites.is_empty()
@@ -384,7 +384,7 @@ impl State {
         }
     }
 
-    /// Binds what could not be bound before; says whether something changed.
+    /// Tries again to bind what could not be bound; returns whether something changed.
     pub(crate) async fn bind_again(&mut self) -> bool {
         let before = self.unbound.len();
         for key in self.unbound.clone() {
@@ -399,8 +399,8 @@ impl State {
         changed
     }
 
-    /// Finds out where clients in clear text are sent, given these listeners, which come, and those that
-    /// there are.
+    /// Finds the redirect target for requests in clear text, from the listeners that are added and those
+    /// that exist.
     fn find_https(&mut self, changes: &[Change<ListenerKey, Arc<ResolvedListener>>]) {
         let come = || {
             changes.iter().filter_map(|change| match change {

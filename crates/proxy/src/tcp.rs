@@ -1,5 +1,5 @@
-//! TCP connections: each is given a member of the pool and passed through, both ways, until both
-//! sides are done. It never looks into the bytes. Listeners accept and call [`serve`].
+//! TCP connections: each gets a member of the pool and is forwarded both ways until both sides are
+//! done. It never looks at the bytes. Listeners accept and call [`serve`].
 
 mod pump;
 #[cfg(test)]
@@ -18,21 +18,21 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How many members are tried before a client is sent away.
+/// How many members are tried before the client is refused.
 const TRIES: usize = 3;
-/// After so long without a byte the other side is asked whether it is there.
+/// After this long without a byte, the other side is probed by a keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// What connections may take.
+/// Time limits of connections.
 #[derive(Clone)]
 pub(crate) struct Limits {
-    /// How long connecting to a member may take, where the plan does not say.
+    /// How long connecting to a member may take, if the plan does not say.
     pub(crate) connect: Duration,
-    /// How long a connection may be silent both ways, where the plan does not say.
+    /// How long a connection may be silent both ways, if the plan does not say.
     pub(crate) idle: Duration,
-    /// How long at most while places are wanted.
+    /// The same while places run short, at most.
     pub(crate) crowded: Duration,
-    /// Whether places are wanted.
+    /// Whether places run short.
     pub(crate) is_crowded: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Ended {
     Closed,
     /// One side broke it.
     Broken,
-    /// Neither side said anything for too long.
+    /// Neither side sent anything for too long.
     Idle,
     /// The member was removed and its drain time is over.
     Drained,
@@ -130,13 +130,13 @@ async fn pass(
         ended = work => ended,
         () = cancelled => Ended::Drained,
     };
-    // What one side was told by a reset, the other is told too.
+    // A reset by one side is passed on to the other.
     client.ended = ended != Ended::Broken;
     ended
 }
 
-/// A client's connection that is reset unless it came to its end: what is cut short must not look
-/// complete.
+/// A client's connection that is reset unless it came to its end: a connection that is cut short
+/// must not look complete.
 struct Whole {
     stream: TcpStream,
     ended: bool,
@@ -150,8 +150,8 @@ impl Drop for Whole {
     }
 }
 
-/// A member and a connection to it. Nothing was sent to those that could not be connected to, so
-/// trying another is safe.
+/// A member and a connection to it. A failed connection has sent nothing, so trying another member
+/// is safe.
 async fn connect(
     pool: &Arc<Pool>,
     client: SocketAddr,
@@ -180,15 +180,15 @@ fn millis(ms: u32) -> Duration {
     Duration::from_millis(u64::from(ms))
 }
 
-/// Small writes go out at once, and a peer that vanished is noticed. A socket that refuses either
-/// still works.
+/// Small writes are sent at once, and a vanished peer is noticed. A socket that refuses either
+/// option still works.
 fn tune(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 4);
     let _ = SockRef::from(stream).set_tcp_keepalive(&keepalive);
 }
 
-/// The connection is reset when it is dropped, so that its client does not wait.
+/// Makes the connection reset when it is dropped, so that its client does not wait.
 pub(crate) fn reset(stream: &TcpStream) {
     let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }

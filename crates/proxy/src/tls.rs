@@ -1,5 +1,5 @@
-//! Certificates by hash, and which one a connection is given: the one of the site that its SNI names.
-//! A name without a usable certificate ends in a failed handshake; there is no default certificate.
+//! Certificates by hash, and the choice for a connection: the certificate of the site that its SNI
+//! names. A name without a usable certificate fails the handshake; there is no default certificate.
 //! Updates change the tables in memory; a connection keeps the certificate it began with.
 
 use bowline_core::update::Certificate;
@@ -24,14 +24,14 @@ pub(crate) type Hash = Arc<str>;
 pub(crate) struct Certificates {
     provider: Arc<CryptoProvider>,
     tickets: Option<Arc<dyn ProducesTickets>>,
-    /// Settings under which every handshake fails, with the alert that TLS has for it.
+    /// Settings under which every handshake fails with the proper TLS alert.
     none: Option<Arc<ServerConfig>>,
-    /// Nothing for a hash whose certificate or key cannot be used.
+    /// None for a hash whose certificate or key cannot be used.
     served: RwLock<HashMap<Hash, Option<Arc<ServerConfig>>>>,
 }
 
 impl Certificates {
-    /// None yet.
+    /// No certificates yet.
     pub(crate) fn new() -> Self {
         let provider = Arc::new(ring::default_provider());
         let tickets = ring::Ticketer::new().ok();
@@ -39,7 +39,7 @@ impl Certificates {
         Self { provider, tickets, none, served: RwLock::default() }
     }
 
-    /// Takes one in; says why it cannot be served.
+    /// Adds a certificate; an error says why it cannot be served.
     pub(crate) fn put(&self, hash: Hash, certificate: &Certificate) -> Result<(), String> {
         let config = certified(certificate, &self.provider).and_then(|key| {
             let resolver = Arc::new(SingleCertAndKey::from(key));
@@ -54,12 +54,12 @@ impl Certificates {
         outcome
     }
 
-    /// All that were taken in, whether or not they can be served.
+    /// All hashes that were added, whether or not they can be served.
     pub(crate) fn hashes(&self) -> impl ExactSizeIterator<Item = Hash> + use<> {
         self.served.read().keys().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    /// Forgets one; connections that have it go on.
+    /// Removes a certificate; connections that use it go on.
     pub(crate) fn remove(&self, hash: &str) {
         self.served.write().remove(hash);
     }
@@ -80,7 +80,8 @@ fn settings(
         .with_no_client_auth()
         .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // Tickets need no memory per session, and rustls accepts one for the name it was given for only.
+    // Tickets need no memory per session, and rustls accepts a ticket only for the name it was issued
+    // for.
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     if let Some(tickets) = tickets {
         config.ticketer = tickets.clone();
@@ -110,18 +111,18 @@ impl ResolvesServerCert for Nobody {
     }
 }
 
-/// What a TLS connection was given.
+/// What a TLS connection has negotiated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Given {
     /// The name that the client asked for, in lower case; empty: none.
     pub(crate) name: Arc<str>,
-    /// The hash of the certificate that it was shown.
+    /// The hash of the certificate that it got.
     pub(crate) certificate: Hash,
-    /// Whether HTTP/2 was agreed on.
+    /// Whether HTTP/2 was negotiated.
     pub(crate) http2: bool,
 }
 
-/// Shakes hands, with the certificate that the name the client asks for has; empty: it asks for none.
+/// Does the TLS handshake with the certificate for the client's name, which is empty without SNI.
 pub(crate) async fn accept(
     stream: TcpStream,
     certificate: impl FnOnce(&str) -> Option<Hash>,

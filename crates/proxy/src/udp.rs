@@ -1,7 +1,6 @@
-//! UDP datagrams: those of one client go to one member, through a socket of their own, and what comes
-//! back goes to the client from the listening address. A session ends when it is idle, when its member
-//! is gone and drained, or when another session needs its place more. Listeners bind and call
-//! [`serve`].
+//! UDP datagrams: those of one client go to one member through a socket of their own, and answers go
+//! to the client from the listening address. A session ends when it is idle, when its member is gone
+//! and drained, or when another session gets its place. Listeners bind and call [`serve`].
 
 mod sessions;
 #[cfg(test)]
@@ -22,28 +21,28 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
-/// The largest datagram there is.
+/// The largest possible datagram.
 const LARGEST: usize = 65_535;
-/// So many datagrams are taken before others get a turn.
+/// This many datagrams are read before other tasks get a turn.
 const BATCH: usize = 64;
 
 /// How long a session may be silent.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
 
-/// What sessions may take.
+/// Limits of sessions.
 #[derive(Clone)]
 pub(crate) struct Limits {
-    /// Places for sessions of all listeners.
+    /// Places for the sessions of all listeners.
     pub(crate) places: Arc<Places>,
-    /// This listener among them.
+    /// The listener's part of them.
     pub(crate) part: Arc<Part>,
-    /// One for each session until its socket is closed.
+    /// One permit for each session until its socket is closed.
     pub(crate) sockets: Arc<Semaphore>,
-    /// How long one may be silent.
+    /// How long a session may be silent.
     pub(crate) idle: Duration,
 }
 
-/// Serves a socket until it is dropped. New sessions go to the pool that is in place when they begin.
+/// Serves a socket until it is dropped. A new session goes to the pool that is current when it begins.
 pub(crate) async fn serve(
     socket: Arc<UdpSocket>,
     pool: Arc<ArcSwap<Pool>>,
@@ -80,7 +79,7 @@ impl Listener {
                 match self.socket.try_recv_from(&mut buffer) {
                     Ok((length, client)) => self.datagram(client, &buffer[..length]),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    // Such as a client that refused what it was sent.
+                    // For example, a client refused an answer.
                     Err(_) => {}
                 }
             }
@@ -110,7 +109,7 @@ impl Listener {
         }
     }
 
-    /// A session with another member than the one that refuses, if there is another.
+    /// Begins a session, with another member than the one that refuses, if there is another.
     fn begin(
         &mut self,
         pool: &Arc<Pool>,
@@ -119,7 +118,7 @@ impl Listener {
     ) -> Option<Arc<Session>> {
         let who = Client { addr: client.ip(), cookie: None };
         let pick = pool.pick(&who, refusing).or_else(|| pool.pick(&who, &[]))?;
-        // Those that were told to end are still there for a moment.
+        // Sessions that were told to end may still be open for a moment.
         let open = self.limits.sockets.clone().try_acquire_owned().ok()?;
         let upstream = match connect(pick.address()) {
             Ok(upstream) => upstream,
@@ -150,7 +149,7 @@ impl Listener {
     }
 }
 
-/// Sends what the member answers to the client until the session is over.
+/// Sends the member's answers to the client until the session is over.
 async fn answer(
     session: &Session,
     client: SocketAddr,
@@ -190,7 +189,8 @@ async fn answer(
     }
 }
 
-/// Passes on what is there, and says whether there was anything; an error is the member's.
+/// Forwards the datagrams that are there, and returns whether there were any; an error is the
+/// member's.
 async fn relay(
     session: &Session,
     client: SocketAddr,
@@ -199,7 +199,7 @@ async fn relay(
 ) -> io::Result<bool> {
     for i in 0..BATCH {
         let datagram = sessions::with_buffer(|buffer| match session.upstream.try_recv(buffer) {
-            // Most are passed on at once and never copied.
+            // Most datagrams are sent on at once and never copied.
             Ok(length) => match socket.try_send_to(&buffer[..length], client) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     Ok(Some((length, Some(buffer[..length].to_vec()))))
@@ -213,7 +213,7 @@ async fn relay(
         session.touch();
         ListenerStats::add(&stats.bytes_out, length as u64);
         if let Some(rest) = rest {
-            // What cannot be sent is lost, as datagrams may be.
+            // A datagram that cannot be sent is lost, which UDP allows.
             let _ = socket.send_to(&rest, client).await;
         }
     }

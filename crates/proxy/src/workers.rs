@@ -1,7 +1,7 @@
-//! The threads that carry connections. A connection stays on one thread from its first byte to its
-//! last, and each thread keeps connections to members of its own: what a request waits for wakes the
-//! thread that it is on, and no other. Where two threads stole work from each other, a request cost half
-//! as much again as on one. Listeners hand connections over; nothing is decided here.
+//! The threads that carry connections. A connection stays on one thread from its first byte to its last,
+//! and each thread keeps its own connections to members: an event that a request waits for wakes only
+//! the thread of that request. With threads that steal work from each other, a request cost half as much
+//! again. Listeners hand connections over; nothing is decided here.
 
 use crate::http::Http;
 use std::io;
@@ -14,19 +14,19 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-/// The threads. They end when it is dropped, with what they carry.
+/// The threads. When this is dropped, they end with their connections.
 pub(crate) struct Workers(Vec<Worker>);
 
 struct Worker {
     runtime: Handle,
     http: Http,
-    /// Connections that it has.
+    /// The number of its connections.
     active: Arc<AtomicUsize>,
     _ends: oneshot::Sender<()>,
 }
 
 impl Workers {
-    /// Starts so many, each with its own side of pingora.
+    /// Starts this many threads, each with its own side of pingora.
     pub(crate) fn start(number: usize, http: impl Fn() -> Http) -> io::Result<Self> {
         (0..number.max(1))
             .map(|index| Worker::start(index, http()))
@@ -34,7 +34,7 @@ impl Workers {
             .map(Self)
     }
 
-    /// Has a connection carried by whoever has the fewest; gives what stops it.
+    /// Hands a connection to the thread with the fewest; returns the handle that aborts it.
     pub(crate) fn carry<F>(
         &self,
         stream: TcpStream,
@@ -51,7 +51,7 @@ impl Workers {
         let one = One::of(&worker.active);
         let http = worker.http.clone();
         let task = worker.runtime.spawn(async move {
-            // Known to the thread that waits for it from here on.
+            // Registered with the reactor of the thread that waits for it from here on.
             if let Ok(stream) = TcpStream::from_std(stream) {
                 connection(stream, local, http).await;
             }
@@ -74,7 +74,7 @@ impl Worker {
     }
 }
 
-/// One connection of a worker.
+/// Counts one connection of a worker.
 struct One(Arc<AtomicUsize>);
 
 impl One {

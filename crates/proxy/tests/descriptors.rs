@@ -1,5 +1,5 @@
-//! What happens when this process may open no more files. It has a process of its own, whose limits it
-//! changes.
+//! Tests a process that may open no more files. It needs a process of its own, because it changes the
+//! limits.
 #![allow(clippy::unwrap_used, reason = "a failing test panics")]
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A listener that answers all requests itself.
+/// A listener whose requests the proxy answers itself.
 fn update(at: SocketAddr) -> Update {
     let consumer = ConsumerRef {
         kind: ConsumerKind::Service,
@@ -47,7 +47,7 @@ fn update(at: SocketAddr) -> Update {
     }
 }
 
-/// What this process has computed so far.
+/// The CPU time of this process so far.
 fn cpu() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
     let time = |at: nix::sys::time::TimeVal| {
@@ -69,7 +69,7 @@ async fn clients_wait_without_cost_until_there_are_files_again() {
     let proxy = Proxy::new(Options::default());
     assert_eq!(proxy.apply(&update(at)).await, Report::default());
 
-    // The client is in the kernel's queue: nothing else runs here before all files are taken.
+    // The client waits in the kernel's queue: nothing else runs here before all descriptors are taken.
     let mut client = TcpStream::connect(at).unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, 64, hard).unwrap();

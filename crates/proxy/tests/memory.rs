@@ -1,5 +1,6 @@
-//! What idle connections and unfinished requests cost, and that limits made from memory hold. The proxy
-//! runs in a process of its own, so that what its clients take does not count.
+//! Measures the memory of idle connections and incomplete requests, and tests that limits computed from
+//! memory hold. The proxy runs in a process of its own, so that the memory of its clients does not
+//! count.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failing test panics")]
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
@@ -83,7 +84,7 @@ fn update(at: IpAddr, member: SocketAddr, chain: &str, key: &str) -> Update {
     }
 }
 
-/// The other side of the tests: a proxy that ends with its standard input.
+/// The proxy's process: it ends with its standard input.
 #[tokio::test]
 #[ignore = "the tests start it"]
 async fn proxy() {
@@ -108,7 +109,7 @@ struct Stage {
     at: IpAddr,
     member: Backend,
     authority: Authority,
-    /// Places that the proxy gives.
+    /// The number of places of the proxy.
     places: usize,
 }
 
@@ -152,7 +153,7 @@ impl Stage {
         dial.tls(&self.authority.trusted(&[protocol]), HOST)
     }
 
-    /// What the proxy has in memory now, and the most that it had.
+    /// The resident memory of the proxy now, and its peak.
     fn resident(&self) -> [u64; 2] {
         let text = std::fs::read_to_string(format!("/proc/{}/status", self.proxy.id())).unwrap();
         ["VmRSS:", "VmHWM:"].map(|name| {
@@ -181,7 +182,7 @@ async fn many_clients_take_no_more_memory_than_limits_allow_and_another_is_serve
     assert!(refused >= 90, "{refused} refused of 500");
     assert_eq!(other().await.map(|it| it.status), Ok(200));
     drop(idle);
-    // Unfinished requests with large heads, many on a connection.
+    // Incomplete requests with large heads, many on a connection.
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..20 {
         let Ok(session) = stage.dial(i, "h2").http2().session().await else { continue };

@@ -1,6 +1,6 @@
-//! The admin endpoint: whether the process lives, whether it is ready, what it counts. It answers with
-//! what roles have noted and asks nobody. In a cluster every Pod may reach it, so connections are few, short, and
-//! shared out by client: whoever holds many keeps no probe of the kubelet out.
+//! The admin endpoint: liveness, readiness and metrics of the process. It answers from what the roles have noted
+//! and calls nothing else. In a cluster every Pod can reach it, so connections are few, short and shared out by
+//! client: a client with many connections cannot keep a kubelet probe out. `bowline` starts it.
 
 use crate::metrics::Metrics;
 use axum::Router;
@@ -22,16 +22,16 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// What must happen before a process is ready. A role names what it waits for when it starts; before the
-/// first one has, nothing is ready.
+/// What must happen before the process is ready. A role names what it waits for when it starts; until the first
+/// role has done so, the process is not ready.
 #[derive(Clone, Debug)]
 pub struct Readiness {
     awaited: Arc<Mutex<BTreeSet<String>>>,
-    /// What a ready process says of itself, by what it is about.
+    /// Lines that a ready process adds to its answer, by subject.
     notes: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
-/// What is awaited until a role says what it waits for.
+/// What the process waits for until the first role starts.
 const START: &str = "a role to start";
 
 impl Default for Readiness {
@@ -42,19 +42,19 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// Something must happen first.
+    /// The process is not ready until `what` has happened.
     pub fn awaits(&self, what: impl Into<String>) {
         let mut awaited = self.awaited.lock();
         awaited.remove(START);
         awaited.insert(what.into());
     }
 
-    /// It has happened.
+    /// `what` has happened.
     pub fn reached(&self, what: &str) {
         self.awaited.lock().remove(what);
     }
 
-    /// Says something of a process that may be ready all the same; None: no more.
+    /// Sets the line about a subject that a ready process adds to its answer; None removes it.
     pub fn note(&self, about: &str, text: Option<String>) {
         let mut notes = self.notes.lock();
         match text {
@@ -63,12 +63,12 @@ impl Readiness {
         }
     }
 
-    /// What is to be said of the process beside whether it is ready: a line each.
+    /// The lines that a ready process adds to its answer.
     pub fn notes(&self) -> Vec<String> {
         self.notes.lock().values().cloned().collect()
     }
 
-    /// What is still to happen.
+    /// What must still happen before the process is ready.
     pub fn missing(&self) -> Vec<String> {
         self.awaited.lock().iter().cloned().collect()
     }
@@ -80,50 +80,50 @@ impl Readiness {
     "cannot serve /livez, /readyz and /metrics on {address}: {source}; choose another with --admin"
 )]
 pub struct AdminError {
-    /// Where it should have been.
+    /// The address that could not be served.
     pub address: SocketAddr,
     /// What the operating system said.
     pub source: io::Error,
 }
 
-/// How much a client may have of the endpoint.
+/// Limits for the clients of the endpoint.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     /// Connections at once.
     most: usize,
-    /// Of them, those of one client.
+    /// Connections of one client at once.
     each: usize,
-    /// For the head of a request, from the connection or the request before on.
+    /// Time for the head of a request, from the start of the connection or from the previous request.
     head: Duration,
-    /// For all that happens on a connection. What is being answered then has as long again as a head.
+    /// Lifetime of a connection. A response under way at its end gets `head` as additional time.
     whole: Duration,
 }
 
 const BOUNDS: Bounds =
     Bounds { most: 64, each: 16, head: Duration::from_secs(5), whole: Duration::from_secs(60) };
 
-/// How long answers under way may take after the end was announced.
+/// How long responses under way may take after shutdown is announced.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// An admin endpoint with its port taken.
+/// An admin endpoint whose port is bound.
 #[derive(Debug)]
 pub struct Admin {
     listener: TcpListener,
-    /// Where it is.
+    /// The bound address.
     pub address: SocketAddr,
 }
 
-/// Whether this machine has addresses of version 6 at all.
+/// Whether this machine supports IPv6.
 fn has_v6() -> bool {
     std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok()
 }
 
 impl Admin {
-    /// Takes the port, so that a port in use is known before anything else starts.
+    /// Binds the port, so that a port in use is reported before anything else starts.
     pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
         let refused = |source| AdminError { address, source };
         let listener = match TcpListener::bind(address).await {
-            // All addresses, on a machine without version 6.
+            // All addresses are all IPv4 addresses on a machine without IPv6.
             Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED && !has_v6() => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
             }
@@ -134,7 +134,7 @@ impl Admin {
         Ok(Self { listener, address })
     }
 
-    /// Answers until the shutdown is announced.
+    /// Serves requests until shutdown is announced.
     pub async fn serve(
         self,
         metrics: Metrics,
@@ -176,7 +176,7 @@ impl Admin {
                         });
                     }
                     Err(error) => {
-                        // Out of descriptors, most likely: without a pause this would spin.
+                        // Most likely the process is out of descriptors: without a pause this loop would spin.
                         tracing::warn!(%error, "the admin endpoint cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
@@ -188,12 +188,12 @@ impl Admin {
     }
 }
 
-/// Resolves when the end is announced, or nobody is left to announce it.
+/// Resolves when shutdown is announced or its sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// All that happens on one connection.
+/// Serves one connection.
 async fn exchange(
     stream: TcpStream,
     router: Router,
@@ -205,7 +205,7 @@ async fn exchange(
     let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(serving);
     tokio::select! {
-        // How a client ends is its own affair.
+        // It does not matter how the client ends the connection.
         _ = serving.as_mut() => return,
         () = tokio::time::sleep(bounds.whole) => {}
         () = stopped(&mut stop) => {}
@@ -231,11 +231,11 @@ fn exposition(page: Bytes) -> ([(header::HeaderName, &'static str); 1], Bytes) {
     ([(header::CONTENT_TYPE, TYPE)], page)
 }
 
-/// Pages of metrics are this far apart, and ten times as long as the last one took: with many members a page costs
-/// much, and every Pod may ask.
+/// The least time between two pages of metrics. It is at least ten times as long as the last page took: with many
+/// members a page is expensive, and every Pod may request one.
 const BETWEEN_PAGES: Duration = Duration::from_millis(100);
 
-/// Pages of metrics. Requests that come while one has to wait share the next, so no page is older than its request.
+/// Pages of metrics. Requests that wait share the next page, so no page is older than its request.
 #[derive(Clone, Default)]
 struct Pages(Arc<tokio::sync::Mutex<Option<Page>>>);
 
@@ -315,7 +315,7 @@ mod tests {
         serving.await.unwrap();
     }
 
-    /// An endpoint within bounds; it ends with the test.
+    /// Starts an endpoint with these bounds; it ends with the test.
     async fn within(bounds: Bounds) -> SocketAddr {
         let admin = Admin::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = admin.address;
@@ -343,7 +343,7 @@ mod tests {
                 assert!(ask(address, "/livez").await.starts_with("HTTP/1.1 200"));
             }
         }
-        // No more stay than one client may have.
+        // At most as many connections stay open as one client may have.
         let mut open = 0;
         for socket in &mut idle {
             let mut byte = [0];
@@ -362,7 +362,7 @@ mod tests {
             socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
             socket.connect(address).await.unwrap()
         };
-        // As many clients as it takes, each with all that one may have.
+        // Enough clients to fill the endpoint, each with the most connections that it may have.
         let crowd = u8::try_from(BOUNDS.most / BOUNDS.each).unwrap();
         let mut idle = Vec::new();
         for number in 0..BOUNDS.most {
@@ -376,7 +376,7 @@ mod tests {
         let mut answer = String::new();
         other.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        // The oldest of one that had the most made room for it.
+        // The oldest connection of a client with the most connections was closed to make room.
         assert_eq!(idle[0].read(&mut [0]).await.unwrap_or(0), 0);
     }
 

@@ -1,10 +1,10 @@
-//! The agent of one load balancer: follows its Plans, the EndpointSlices and its Secrets, and keeps
-//! a driver in step. It decides nothing and writes nothing to the API but its Lease; when the API goes away it
-//! goes on serving what it knows, with a folder for that (`state`) also after a restart. `bowline agent` and `bowline up` start it.
+//! The agent of one load balancer: follows its Plans, the EndpointSlices and its Secrets, and keeps a driver in step.
+//! It decides nothing and writes nothing to the API but its Lease. While the API is away, it goes on serving what it
+//! knows; with a state folder it does so also after a restart. `bowline agent` and `bowline up` start it.
 //!
 //! ```text
 //!  watches ─▶ channel ─▶ resolver ─▶ update ─▶ driver ─▶ report ─▶ Lease
-//!             (what comes while the driver works is the next update)
+//!             (events that arrive while the driver works become the next update)
 //! ```
 
 mod elsewhere;
@@ -46,12 +46,12 @@ use std::time::{Duration, Instant};
 use tally::Tally;
 use tokio::sync::{self, mpsc};
 
-/// The most events that are taken in before the driver gets its turn.
+/// The most events that are read before the driver gets its turn.
 const BURST: usize = 16_384;
 
-/// How long letting go of the Lease may take.
+/// How long the release of the Lease may take.
 const RELEASE: Duration = Duration::from_secs(2);
-/// So long a certificate that the plan names may be on its way before somebody is told.
+/// How long a certificate that the plan names may be missing before the agent reports it.
 const LACKING: Duration = Duration::from_secs(3);
 
 /// An event, and when it arrived.
@@ -69,8 +69,8 @@ impl Heard {
     }
 }
 
-/// Runs an agent until the context says stop; then what is under way may end.
-/// The process is not ready from now on, whenever the future is first asked.
+/// Runs an agent until the context is stopped; work under way may then end within the grace. The process is not ready
+/// from this call on, even before the future is first polled.
 pub fn run<D: Driver>(
     client: Client,
     options: AgentOptions,
@@ -129,19 +129,19 @@ async fn serve<D: Driver>(
         first_plan,
     };
     let worked = agent.work(heard, sender, &mut tasks).await;
-    // Before what is under way has ended: by then another agent may count under this name.
+    // Before the tasks have ended: after that another agent may already count under this name.
     context.metrics.forget(&options.load_balancer);
     tasks.shutdown().await;
     agent.context.readiness.reached(&agent.first_plan);
     agent.forget_kept();
     let served = agent.served();
     agent.memory.end(|| served).await;
-    // Letting go is a courtesy; traffic does not wait for it, nor do we for long.
+    // The release is a courtesy to others: traffic does not wait for it, and it must not take long.
     let last = agent.report.borrow().clone();
     let release = tokio::time::timeout(RELEASE, reporter.release(&last));
     let ((), released) = tokio::join!(agent.driver.drain(options.grace), release);
-    // With a folder the next start may serve the same again, before it hears of anything else. While the API
-    // does not answer, a container that starts again in the same Pod needs what is kept.
+    // With a state folder the next start may serve the same again before it hears from the API. While the API does not
+    // answer, a container that restarts in the same Pod needs the kept state.
     let told_to_end = worked.is_ok() && released == Ok(true) && options.state_ends_with_pod;
     let keeps = || options.state.is_some() && !(told_to_end && agent.memory.forget());
     if !agent.driver.serves_on() && !keeps() {
@@ -150,7 +150,7 @@ async fn serve<D: Driver>(
     worked
 }
 
-/// Starts to follow what every agent needs.
+/// Starts the watches that every agent needs.
 fn follow(
     client: &Client,
     options: &AgentOptions,
@@ -173,7 +173,7 @@ fn follow(
                 _ => None,
             };
             let heard = told(Kind::Shard, seen, |plan: Plan| {
-                // One that the leader would not have made is not the leader's.
+                // A Plan with a name that the leader would not give is not the leader's.
                 let name = plan.name_any();
                 let index = names::plan_index(&name)?;
                 Some(Object::Shard(name.into(), index, written(plan.spec)))
@@ -209,7 +209,7 @@ fn follow(
     });
 }
 
-/// A Plan as the resolver takes it. Its leader may be of another version.
+/// Converts a Plan for the resolver. The leader that wrote it may be of another version.
 fn written(spec: PlanSpec) -> Written {
     let nameless = spec.unread.iter().filter(|it| it.item.is_none()).count();
     if nameless > 0 {
@@ -219,7 +219,7 @@ fn written(spec: PlanSpec) -> Written {
     Written { fragments: spec.fragments, unread, hash: Some(spec.hash) }
 }
 
-/// Starts to follow Nodes, which only some need.
+/// Starts the watch of Nodes, which only some agents need.
 fn follow_nodes(
     client: &Client,
     load_balancer: &str,
@@ -238,12 +238,12 @@ fn follow_nodes(
     });
 }
 
-/// What a watch of an agent is called.
+/// The name of an agent's watch.
 fn watch_of(kinds: &str, load_balancer: &str) -> String {
     format!("the watch of {kinds} for load balancer {load_balancer}")
 }
 
-/// What the resolver is told of what a watch shows.
+/// Converts what a watch shows into an event for the resolver.
 fn told<K: kube::Resource>(
     kind: Kind,
     seen: Seen<K>,
@@ -273,20 +273,20 @@ struct Agent<D> {
     report: sync::watch::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
-    /// Why the driver failed last.
+    /// Why the driver failed last. None: its last call worked.
     failed: Option<String>,
-    /// Whether the driver lacks something that the resolver has given: it needs everything again.
+    /// Whether the driver lacks something that the resolver has already handed out, so that it needs a complete update.
     owes_all: bool,
-    /// Tasks that have ended by themselves and do not work yet.
+    /// Names of tasks that ended by themselves and do not work again yet.
     broken: BTreeSet<String>,
-    /// What the driver said last.
+    /// The last report of the driver.
     said: bowline_core::update::Report,
-    /// The plan that the driver was given last, in force or not.
+    /// The hash of the plan that the driver was given last, in force or not.
     given: Option<PlanHash>,
-    /// Certificates that the plan names have not come: when to tell, and whether it has been told.
+    /// Certificates that the plan names are missing: when to report that, and whether it was reported.
     lacking: Option<(Instant, bool)>,
     load_balancer: String,
-    /// What the process waits for before it is ready.
+    /// The name under which readiness waits for the first plan.
     first_plan: String,
 }
 
@@ -300,7 +300,7 @@ impl<D: Driver> Agent<D> {
         let context = self.context.clone();
         let mut broken = tasks.broken();
         let mut batch = Vec::new();
-        // When the oldest event arrived that the driver has not been told of.
+        // When the oldest event arrived that the driver has not been given yet.
         let mut waiting: Option<Instant> = None;
         let mut retry: Option<Instant> = None;
         loop {
@@ -338,7 +338,7 @@ impl<D: Driver> Agent<D> {
                     self.tell_error();
                 }
                 report = self.driver.changed() => self.reported(report.map_err(RoleError::Driver)?),
-                // The resolver has more to give. Last: nothing above waits for a tenant that changes very much.
+                // The resolver has more updates. Last, so that nothing above waits for a tenant that changes very much.
                 () = std::future::ready(()), if behind => {}
             }
             self.context.metrics.queue(&self.load_balancer, batch.len() + heard.len());
@@ -372,7 +372,7 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// Nodes are many and change often, so they are followed only when some pool has them as members.
+    /// Follows Nodes once some pool has them as members, and not before: Nodes are many and change often.
     fn follow_nodes(&mut self, sender: &mpsc::Sender<Heard>, tasks: &mut Keeper) {
         if self.follows_nodes || !self.resolver.needs_nodes() {
             return;
@@ -381,8 +381,8 @@ impl<D: Driver> Agent<D> {
         follow_nodes(&self.client, &self.load_balancer, &self.context, sender, tasks);
     }
 
-    /// Gives the driver what is different. Some: it failed, and this is how long to wait. An error: this driver
-    /// cannot be helped, and the agent ends rather than report for it.
+    /// Gives the driver the difference. `Some`: the driver failed, and this is how long to wait. An error: a retry does
+    /// not help, so the agent ends rather than report for this driver.
     async fn apply(&mut self) -> Result<Option<Duration>, RoleError> {
         let metrics = self.context.metrics.clone();
         if let Some(kept) = self.memory.kept() {
@@ -399,7 +399,7 @@ impl<D: Driver> Agent<D> {
             }
             return Ok(None);
         };
-        // Secrets may come late, or not at all. What was served with them before a restart is meanwhile.
+        // Secrets may come late, or never. Until then the certificates from before a restart stay in use.
         if update.complete {
             self.memory.complete(&mut update, self.resolver.missing_certificates());
         }
@@ -422,7 +422,7 @@ impl<D: Driver> Agent<D> {
             }
             Err(error) if !error.retry => Err(RoleError::Driver(error)),
             Err(error) => {
-                // Kept state may be served before the next try: that is not what the resolver has given.
+                // Kept state may be served before the next try, so the driver then needs a complete update.
                 (self.failed, self.owes_all) = (Some(error.to_string()), true);
                 metrics.error("Apply");
                 let wait = self.backoff.failed(random::number());
@@ -434,7 +434,7 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// The API has not told everything in time: what was kept is served until it has.
+    /// The API has not delivered everything in time: serves the kept state until it has.
     async fn serve_kept(&mut self) -> Result<(), RoleError> {
         let Some(kept) = self.memory.kept() else { return Ok(()) };
         let (mut update, since) = (kept.update.clone(), kept.since);
@@ -468,7 +468,7 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// What is served is of a load balancer that is gone: nothing is served until the API has told everything.
+    /// The kept state is of a load balancer that is gone: serves nothing until the API has delivered everything.
     async fn withdraw_kept(&mut self) -> Result<(), RoleError> {
         let nothing = Update { complete: true, ..Update::default() };
         match self.driver.apply(&nothing).await {
@@ -502,7 +502,7 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// The driver did not take kept state, or its end: how long to wait. An error: this driver cannot be helped.
+    /// The driver failed to apply or to withdraw kept state: how long to wait. An error: a retry does not help.
     fn driver_failed(&mut self, error: bowline_drivers::Error) -> Result<Duration, RoleError> {
         if !error.retry {
             return Err(RoleError::Driver(error));
@@ -516,13 +516,13 @@ impl<D: Driver> Agent<D> {
         Ok(wait)
     }
 
-    /// What is served is no longer what was kept.
+    /// Withdraws the notes that kept state is served.
     fn forget_kept(&self) {
         self.context.readiness.note(&self.load_balancer, None);
         self.context.metrics.kept_since(&self.load_balancer, None);
     }
 
-    /// All that is served, with what was kept and the API has not told yet.
+    /// All that is served, with the kept certificates that the API has not delivered yet.
     fn served(&self) -> Update {
         let mut update = self.resolver.snapshot();
         self.memory.complete(&mut update, self.resolver.missing_certificates());
@@ -549,7 +549,7 @@ impl<D: Driver> Agent<D> {
         });
     }
 
-    /// Notes since when certificates are missing, as is common for a moment.
+    /// Remembers when missing certificates must be reported: a short wait for them is common.
     fn look_for_certificates(&mut self) {
         let lacks = self.resolver.missing_certificates().next().is_some();
         self.lacking = match self.lacking {
@@ -559,7 +559,7 @@ impl<D: Driver> Agent<D> {
         };
     }
 
-    /// Certificates have been missing for too long.
+    /// Reports certificates that have been missing for too long.
     fn tell_lacking(&mut self) {
         if let Some((_, told)) = &mut self.lacking {
             *told = true;
@@ -567,9 +567,9 @@ impl<D: Driver> Agent<D> {
         self.reported(self.said.clone());
     }
 
-    /// The driver says something else of what it was given before.
+    /// The driver reports something else about what it was given before.
     fn reported(&mut self, report: bowline_core::update::Report) {
-        // Before the first plan nothing is in force.
+        // Without a plan nothing is in force.
         if let Some(hash) = self.given {
             self.applied(&Update { hash, ..Update::default() }, report);
         }
@@ -606,8 +606,8 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// What the driver said, and what the agent itself found: what is served for another consumer, members
-    /// that get no traffic, listeners that have no room, and certificates that have been missing for too long.
+    /// The driver's report with the agent's own refusals: rules that another consumer has, members that get no traffic,
+    /// listeners that have no room, and certificates that have been missing for too long.
     fn with_own(&self, said: &bowline_core::update::Report) -> bowline_core::update::Report {
         let mut report = said.clone();
         report.refused.extend(self.resolver.unserved());

@@ -1,7 +1,7 @@
 //! Writes Kubernetes Events as `bowline_core::announce` decides, so that `kubectl describe` shows what is
-//! wrong with an object. An Event that the API refuses is forgotten, one that it does not answer is written
-//! later. What a process says for the first time has a name made of what it says, so that a new leader does
-//! not repeat what the one before it has told.
+//! wrong with an object. An Event that the API refuses is dropped; one that gets no answer is written
+//! later. The first Event of a process about something is named after its content, so that a new leader
+//! does not repeat what the leader before it has written. The controller and the template role start it.
 
 use crate::metrics::Metrics;
 use crate::patience::answer;
@@ -22,23 +22,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// So long nothing is written after the API has not answered.
+/// How long nothing is written after the API has not answered.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
-/// Where announcements are handed in.
+/// The handle to announce something.
 #[derive(Clone, Debug)]
 pub(crate) struct Announcements {
     announcer: Arc<Mutex<Announcer>>,
-    /// Wakes the writer, which ends when all of these are gone.
+    /// Wakes the writer, which ends when all copies of this handle are dropped.
     wake: mpsc::Sender<()>,
-    /// Whether what is announced is written, or dropped.
+    /// Whether announcements are written, or dropped.
     speaks: Arc<AtomicBool>,
     begun: Instant,
 }
 
 impl Announcements {
-    /// Whether Events are written from now on. What waits when that ends is dropped: another leader
-    /// speaks then.
+    /// Sets whether Events are written from now on. When that ends, waiting Events are dropped: another
+    /// leader writes them then.
     pub(crate) fn speak(&self, speaks: bool) {
         self.speaks.store(speaks, Ordering::Relaxed);
         if !speaks {
@@ -46,7 +46,7 @@ impl Announcements {
         }
     }
 
-    /// Says something, unless far too much is being said about objects of its namespace already.
+    /// Announces something, unless too many Events about objects of its namespace wait already.
     pub(crate) fn say(&self, announcement: Announcement) {
         if !self.speaks.load(Ordering::Relaxed) {
             return;
@@ -54,7 +54,7 @@ impl Announcements {
         if !self.announcer.lock().say(announcement, self.begun.elapsed()) {
             tracing::debug!("an Event was dropped: too many of its namespace wait");
         }
-        // If it is full, the writer is about to look.
+        // If the channel is full, the writer is about to look anyway.
         let _ = self.wake.try_send(());
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn start(
                 metrics.error("Event");
                 tracing::debug!(object = %announcement.object, %error, "cannot write an Event");
                 shared.lock().lost(id);
-                // What the API refuses it would refuse again, but for the count of an Event that is gone.
+                // A refused write would be refused again, except the count of an Event that is gone.
                 let code = if let Error::Api(status) = &error { status.code } else { 503 };
                 let answered = code != 429 && code < 500;
                 let gone = code == 404 && matches!(write, Write::Update { .. });
@@ -115,16 +115,16 @@ pub(crate) fn start(
 
 struct Shell {
     client: Client,
-    /// Who speaks.
+    /// The component that reports.
     component: &'static str,
     instance: String,
     /// The names of Events that were created.
     names: HashMap<u64, String>,
-    /// What this process has said, by its hash.
+    /// Hashes of what this process has written.
     said: HashSet<u64>,
 }
 
-/// The most that is remembered of what was said or created.
+/// The most hashes, and about the most names, that are remembered.
 const REMEMBERED: usize = 8192;
 
 impl Shell {
@@ -150,7 +150,7 @@ impl Shell {
                 };
                 match answer(api.create(&params, &event)).await {
                     Ok(_) => drop(self.names.insert(id, name)),
-                    // Another process has told it. How often is for that one to count.
+                    // Another process has created this Event, and counts it.
                     Err(Error::Api(status)) if first && status.code == 409 => {}
                     Err(error) => return Err((id, error)),
                 }
@@ -176,16 +176,17 @@ impl Shell {
     }
 }
 
-/// Events of objects without a namespace are in `default`: there kubectl looks for them.
+/// The namespace of an Event. For objects without one it is `default`: kubectl looks there.
 fn namespace(what: &Announcement) -> &str {
     let namespace = what.object.namespace();
     if namespace.is_empty() { "default" } else { namespace }
 }
 
-/// The longest beginning of an Event's name: with what follows it is a name that Kubernetes takes.
+/// The most bytes of an object's name at the start of an Event's name, so that Kubernetes accepts the
+/// whole.
 const LONGEST_BEGINNING: usize = 253 - 1 - 16 - 16;
 
-/// A name for an Event: of what it says, or of when it was said and a random number.
+/// A name for an Event: from its content, or from the time and a random number.
 fn name(object: &str, what: u64, random: u32) -> String {
     let end = object.floor_char_boundary(LONGEST_BEGINNING);
     let beginning = object[..end].trim_end_matches(['.', '-']);
@@ -196,7 +197,7 @@ fn nanoseconds(now: Timestamp) -> u64 {
     u64::try_from(now.as_nanosecond()).unwrap_or_default()
 }
 
-/// The hash of what is said about whom. It may differ between builds: then it is said once more.
+/// The hash of object and message. It may differ between builds: then the Event is written once more.
 fn content(what: &Announcement) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);

@@ -1,5 +1,6 @@
-//! Applying objects through the API: created when absent, else brought to what the manifest says with a
-//! merge patch. Server-side apply would say it better; the embedded API does not have it yet.
+//! Applies objects through the API: creates an absent object, and brings an existing one to its manifest with a
+//! merge patch. Server-side apply would be better, but the embedded API does not have it yet. `bowline up` and
+//! `embedded` use it.
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -8,14 +9,14 @@ use kube::{Client, Error};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What became of an object.
+/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// It was not there.
+    /// The object did not exist.
     Created,
-    /// It was there and is now as given.
+    /// The object was changed to match the manifest.
     Configured,
-    /// It was there as given.
+    /// The object matched the manifest.
     Unchanged,
 }
 
@@ -54,7 +55,7 @@ const PATIENCE: [Duration; 5] = [
     Duration::from_millis(1000),
 ];
 
-/// Brings one object to the API.
+/// Applies one object.
 pub async fn object(client: &Client, object: &Value) -> Result<Applied, ApplyError> {
     let parsed: DynamicObject = serde_json::from_value(object.clone())
         .map_err(|error| ApplyError::Unreadable(error.to_string()))?;
@@ -95,8 +96,8 @@ pub async fn object(client: &Client, object: &Value) -> Result<Applied, ApplyErr
     }
 }
 
-/// Whether an object says the same as before. Its status is not the manifest's: a controller may have written it
-/// between the two looks.
+/// Whether two versions of an object differ only in fields that are not the manifest's. A controller may have
+/// written the status between the two reads.
 fn are_same(before: DynamicObject, after: DynamicObject) -> bool {
     let said = |mut object: DynamicObject| {
         object.metadata.resource_version = None;

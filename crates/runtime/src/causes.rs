@@ -1,5 +1,5 @@
-//! An error with all that caused it, on one line: the outermost seldom says what is wrong. Whoever logs an
-//! error of the client asks it.
+//! Formats an error with all its causes on one line: the outermost error seldom says what is wrong. Code
+//! that logs an error of the client uses it.
 
 use std::error::Error;
 

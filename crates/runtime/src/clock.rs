@@ -1,5 +1,6 @@
-//! The clock that the leader's turn, the election and Leases are measured by. It counts the time for which the machine is suspended, which
-//! `Instant` does not on Linux: a leader that slept through its lease must see at once that it has run out.
+//! The clock for the leader's turn, the election and Leases. It counts the time for which the machine is suspended,
+//! which `Instant` does not on Linux: a leader that slept through its lease must see at once that the lease has
+//! expired.
 
 use bowline_core::clock::Uptime;
 use nix::time::{ClockId, clock_gettime};
@@ -11,7 +12,7 @@ pub(crate) type Clock = fn() -> Duration;
 /// The clock that counts suspension.
 const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 
-/// Time since the machine was started, suspension included. Should the clock fail, every lease has run out.
+/// Time since the machine was started, suspension included. If the clock fails, every lease counts as expired.
 pub(crate) fn since_boot() -> Duration {
     const NEVER: Duration = Duration::from_secs(u64::MAX / 4);
     clock_gettime(CLOCK).map_or(NEVER, Duration::from)
@@ -29,8 +30,8 @@ mod tests {
     const TOLD: &str = "BOWLINE_TEST_SAYS_CLOCK";
     const OFFSET: u64 = 100_000;
 
-    /// In a time namespace CLOCK_BOOTTIME alone is ahead, as if the machine had slept: CLOCK_MONOTONIC is
-    /// as outside. So only a process that reads the right clock sees it.
+    /// A time namespace sets CLOCK_BOOTTIME ahead, as if the machine had slept, and leaves CLOCK_MONOTONIC as it is
+    /// outside. So only a process that reads the right clock sees the difference.
     #[test]
     fn the_clock_of_the_election_is_the_one_that_counts_suspension() {
         let election = crate::elect::Election::new("us");
@@ -41,7 +42,7 @@ mod tests {
         let before = election.now().as_secs();
         let this = std::env::current_exe().unwrap();
         let name = "clock::tests::the_clock_of_the_election_is_the_one_that_counts_suspension";
-        // Root may make such a namespace; others may within a user namespace, where the kernel allows these.
+        // Root may create such a namespace; other users may within a user namespace, if the kernel allows these.
         let unshared = |user: &[&str]| {
             let mut unshare = Command::new("unshare");
             unshare.args(user).args(["--time", "--boottime", &OFFSET.to_string(), "--"]).arg(&this);
@@ -50,8 +51,8 @@ mod tests {
         };
         let told = unshared(&[]).or_else(|| unshared(&["--user", "--map-root-user"]));
         let Some(told) = told.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()) else {
-            // On a machine that never slept all clocks agree, so the time itself proves nothing here: the election
-            // has to read the clock that is named above, and that has to be the right one.
+            // On a machine that never slept all clocks agree, so the time itself proves nothing. The election must read
+            // the clock named above, and that must be the right one.
             assert_eq!(super::CLOCK, nix::time::ClockId::CLOCK_BOOTTIME);
             let (early, now, late) = (super::since_boot(), election.now(), super::since_boot());
             assert!(early <= now && now <= late, "{early:?} {now:?} {late:?}");

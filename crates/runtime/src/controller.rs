@@ -71,7 +71,7 @@ pub fn has_driver(source: &LoadBalancerSource) -> bool {
     }
 }
 
-/// What the binder knows of a LoadBalancerClass. One whose source this build cannot drive makes nothing.
+/// A LoadBalancerClass as the binder takes it. A class whose source this build cannot drive provisions nothing.
 pub fn class(class: &LoadBalancerClass) -> Class {
     let known = convert::class(class);
     match class.spec.source {
@@ -82,8 +82,8 @@ pub fn class(class: &LoadBalancerClass) -> Class {
     }
 }
 
-/// Runs a controller until the context says stop. The process is not ready from now on, whenever the
-/// future is first asked.
+/// Runs a controller until the context is stopped. The process is not ready from this call on, even before the future
+/// is first polled.
 pub fn run(
     client: Client,
     options: ControllerOptions,
@@ -154,8 +154,8 @@ async fn lead(
         names,
         context,
     );
-    // A task that ends by itself has failed in an unforeseen way. A controller without it would be blind or mute and
-    // still look alive. It serves nothing, and another one may lead: so it ends.
+    // A task that ends by itself has failed in an unforeseen way. Without it the controller would miss events or write
+    // nothing, and still look alive. It serves no traffic, and another controller can lead: so it ends.
     let failed = tokio::select! {
         () = turn.run(observed, found) => None,
         what = alarm.rings() => Some(what),
@@ -167,19 +167,19 @@ async fn lead(
     watches.shutdown().await;
     announcing.abort();
     resolving.abort();
-    // Letting go is a courtesy to the next leader, who else waits for the Lease to end.
+    // The release is a courtesy to the next leader, which otherwise waits for the Lease to expire.
     let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
     failed.map_or(Ok(()), |what| Err(RoleError::Ended(what)))
 }
 
-/// Our namespace must exist before anything can be recorded in it.
+/// Bowline's namespace must exist before anything can be recorded in it.
 async fn ensure_namespace(client: &Client, name: &str) -> Result<(), RoleError> {
     let api: Api<Namespace> = Api::all(client.clone());
     let refused = |source| RoleError::Api {
         doing: format!("cannot make namespace {name}"),
         source: Box::new(source),
     };
-    // In a cluster it comes with the manifests, and we may not be allowed to look at it.
+    // In a cluster the manifests create it, and the controller may not be allowed to read it.
     if !matches!(api.get_opt(name).await, Ok(None)) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
-//! Looks DNS names up whenever the schedule of `bowline-core` says so, and tells what was found. It
-//! decides neither when to ask nor what to do with an address; the controller sends it the names that
-//! Services want and gets reports back.
+//! Looks DNS names up when the schedule in `bowline_core::dns` says so, and reports the results. It
+//! decides neither when to ask nor what to do with an address. The controller sends it the names that
+//! Services want and receives the reports.
 
 mod failure;
 mod lookup;
@@ -22,15 +22,15 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// Whom to ask, and how often.
+/// The DNS servers to ask, and how often.
 #[derive(Clone, Debug)]
 pub struct DnsOptions {
-    /// Servers in the order in which they are asked: the next one only when the one before fails. See
-    /// [`system_servers`] for those of this machine. Without any, every look-up fails and says so.
+    /// Servers in the order in which they are asked; the next one only if the one before fails.
+    /// [`system_servers`] has those of this machine. With no server, every look-up fails and says so.
     pub servers: Vec<SocketAddr>,
     /// How long one server may take to find a name, with all its aliases.
     pub timeout: Duration,
-    /// Limits of TTLs and of look-ups at a time.
+    /// Limits of TTLs and of concurrent look-ups.
     pub schedule: Config,
 }
 
@@ -41,7 +41,7 @@ impl DnsOptions {
     }
 }
 
-/// Looks names up for as long as it runs.
+/// Looks names up as long as it runs.
 pub struct Dns {
     resolver: Arc<Resolver>,
     schedule: Config,
@@ -56,15 +56,15 @@ pub struct DnsError {
 }
 
 impl Dns {
-    /// Prepares to ask. Nothing is sent yet.
+    /// Prepares the resolver. Nothing is sent yet.
     pub fn new(options: DnsOptions) -> Result<Self, DnsError> {
         let resolver = Resolver::new(&options.servers, options.timeout)?;
         Ok(Self { resolver: Arc::new(resolver), schedule: options.schedule })
     }
 
     /// Runs until one of the channels is closed. `wants` brings [`Event::Want`] and [`Event::Unwant`],
-    /// which [`Wants`](bowline_core::dns::Wants) makes from what single Services want. It is unbounded
-    /// so that who fills it may be the one who empties `reports`.
+    /// which [`Wants`](bowline_core::dns::Wants) makes from the wishes of single Services. It is
+    /// unbounded so that one task may both fill it and empty `reports`.
     pub async fn run(
         self,
         wants: mpsc::UnboundedReceiver<Event>,
@@ -79,7 +79,7 @@ impl Dns {
     }
 }
 
-/// Time since the start, so that tests need not wait for it.
+/// Time since the start; tests replace it, so that they need not wait.
 trait Clock {
     fn now(&self) -> Uptime;
     fn until(&self, at: Uptime) -> impl Future<Output = ()>;
@@ -97,7 +97,7 @@ impl Clock for Monotonic {
     }
 }
 
-/// Carries out what the schedule says, with `ask` for a resolver.
+/// Carries out the effects of the schedule, with `ask` as the resolver.
 async fn drive<A, F>(
     mut schedule: Schedule,
     clock: impl Clock,
@@ -120,7 +120,7 @@ async fn drive<A, F>(
             () = reports.closed() => return,
             Some(answered) = flights.next() => match answered {
                 Ok(answered) => Some(answered),
-                // Cancelled; the schedule knows.
+                // The look-up was cancelled, which the schedule knows.
                 Err(futures::future::Aborted) => continue,
             },
             () = clock.until(wake.unwrap_or_default()), if wake.is_some() => None,

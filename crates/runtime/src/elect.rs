@@ -1,5 +1,6 @@
-//! Carries out what `bowline_core::election` decides: reads and writes the Lease by which controllers
-//! choose their leader, and lets writers ask whether they still lead. It knows no rule of the election.
+//! Carries out the effects of `bowline_core::election`: reads and writes the Lease by which controllers
+//! choose their leader, and lets writers ask whether this process still leads. It knows no rule of the
+//! election. The controller starts it.
 
 mod guard;
 
@@ -28,7 +29,7 @@ pub(crate) use guard::guard;
 /// Whether this process leads.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership {
-    /// None: there is no election, everybody leads.
+    /// None: there is no election, and every controller leads.
     election: Option<Arc<Election>>,
     led: watch::Receiver<bool>,
 }
@@ -40,7 +41,7 @@ pub(crate) struct Election {
 }
 
 impl Election {
-    /// One that has seen nothing yet, on the clock that counts suspension.
+    /// An election that has observed nothing yet, on the clock that counts suspension.
     pub(crate) fn new(identity: &str) -> Self {
         Self { elector: Mutex::new(Elector::new(Config::new(identity))), clock: since_boot }
     }
@@ -60,19 +61,19 @@ impl Election {
 }
 
 impl Leadership {
-    /// Without an election.
+    /// Leadership without an election.
     pub(crate) fn always() -> Self {
         let (_, led) = watch::channel(true);
         Self { election: None, led }
     }
 
-    /// Whether we lead at this very moment. A process that was stopped and woken asks this before its
-    /// next write, when nothing could have told it yet that its time is over.
+    /// Whether this process leads at this moment. A process that was suspended and resumed asks this before
+    /// its next write, when no task could have told it yet that its lease has expired.
     pub(crate) fn leads(&self) -> bool {
         self.election.as_ref().is_none_or(|it| it.elector.lock().leads(it.now()))
     }
 
-    /// Whether somebody else leads, as far as we know.
+    /// Whether another process leads, as far as this one knows.
     pub(crate) fn follows(&self) -> bool {
         let other = |it: &Arc<Election>| {
             let elector = it.elector.lock();
@@ -81,7 +82,7 @@ impl Leadership {
         self.election.as_ref().is_some_and(other)
     }
 
-    /// Returns when we begin or cease to lead.
+    /// Returns when this process starts or stops leading.
     pub(crate) async fn changed(&mut self) {
         if self.led.changed().await.is_err() {
             std::future::pending().await
@@ -89,12 +90,13 @@ impl Leadership {
     }
 }
 
-/// How the leader is set, as annotations of its Lease: who looks at the cluster can then plan as it does.
+/// The leader's settings, as annotations of its Lease: commands that look at the cluster can then plan as
+/// the leader does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
-    /// What is left out is written as empty, so that nothing of an earlier leader stays.
+    /// An unset option is written as empty, so that no setting of an earlier leader remains.
     pub(crate) fn of(options: &ControllerOptions) -> Self {
         Self(BTreeMap::from([
             (names::ANNOTATION_DEFAULT_CLASS, options.default_class.to_string()),
@@ -106,8 +108,8 @@ impl Settings {
     }
 }
 
-/// Takes part in the election until the shutdown; returns what to ask, and what must be awaited at the
-/// end so that the next leader need not wait.
+/// Takes part in the election until shutdown. Returns the leadership to ask, and a future that must be
+/// awaited at the end so that the next leader need not wait.
 pub(crate) fn take_part(
     client: Client,
     namespace: &str,
@@ -122,8 +124,8 @@ pub(crate) fn take_part(
     (leadership, run(api, election, Arc::new(settings), leads, shutdown))
 }
 
-/// Without an election: says how this controller is set, where the leader would, and nothing of who leads.
-/// Two that are set differently take turns at their starts; the last word stays.
+/// Without an election: writes this controller's settings where the leader would write them, and nothing
+/// about leadership. Of two controllers with different settings the last one to start wins.
 pub(crate) async fn publish(
     client: Client,
     namespace: String,
@@ -180,13 +182,13 @@ async fn run(
             }
         }
         if ended {
-            // The last request lets go of the Lease; nobody waits for what it answers.
+            // The last request releases the Lease; its answer is not used.
             while requests.next().await.is_some() {}
             return;
         }
         let wake = election.elector.lock().wake();
         let Some(wake) = wake else { return };
-        // Timers stand still while the machine is suspended. What is left of this one, some seconds at most,
+        // Timers stand still while the machine is suspended. The rest of this one, some seconds at most,
         // delays a renewal; it never makes this process lead.
         let wait = wake.saturating_sub(election.now());
         tokio::select! {
@@ -232,7 +234,7 @@ async fn ask(api: &Api<Lease>, request: Request, settings: &Settings) -> Answer 
     }
 }
 
-/// The Lease as it shall be. `acquireTime` is for people; a renewal says nothing of it.
+/// The Lease to write. `acquireTime` is for people; a renewal leaves it out.
 fn lease(
     wanted: &Wanted,
     version: Option<&str>,

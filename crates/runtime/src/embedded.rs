@@ -1,5 +1,5 @@
-//! The embedded cluster of `bowline up` and of the tests: a small Kubernetes API that has Bowline's kinds
-//! installed and accepts the older spellings that Bowline translates.
+//! The embedded cluster: a small Kubernetes API that has Bowline's kinds installed and accepts the older
+//! spellings that Bowline translates. `bowline up` and the tests start it.
 
 use crate::apply::{self, ApplyError};
 use bowline_apiserver::builtins::ServiceNetwork;
@@ -9,19 +9,20 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// IPv6 cluster addresses, for who asks for them: a unique local network of the size that Kubernetes allows.
+/// IPv6 cluster addresses for dual-stack Services: a unique local network of the size that Kubernetes
+/// allows.
 const CLUSTER_V6: &str = "fd00:10:96::/108";
 
-/// How to start it.
+/// How to start the cluster.
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
-    /// Where its state is kept; in memory when absent.
+    /// Where its state is stored; None: in memory.
     pub data: Option<PathBuf>,
-    /// Where it listens; port 0 takes any that is free.
+    /// Where it listens; port 0 takes any free port.
     pub listen: SocketAddr,
     /// Whether Services may have IPv6 cluster addresses beside IPv4 ones.
     pub dual_stack: bool,
-    /// Whether Pods may be at loopback addresses, which a real server does not let into EndpointSlices.
+    /// Whether Pods may have loopback addresses, which a real server refuses in EndpointSlices.
     pub loopback_endpoints: bool,
 }
 
@@ -36,10 +37,10 @@ impl Default for EmbeddedOptions {
     }
 }
 
-/// Why it does not start.
+/// Why the cluster does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
-    /// The cluster itself.
+    /// The cluster itself failed.
     #[error(transparent)]
     Start(#[from] StartError),
     /// Bowline's kinds cannot be installed.

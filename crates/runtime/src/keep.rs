@@ -1,7 +1,7 @@
-//! Keeps the tasks of a role running. A task that panics or ends by itself is begun again; until it shows
-//! that it works, the process is not ready and the role can tell others what it does not see. Agents use it:
-//! what they serve stays in force meanwhile, which ending the process would take away. The controller, which
-//! serves nothing, ends instead (see [`Alarm`]), and another one leads.
+//! Keeps the tasks of a role running. A task that panics or ends by itself is started again; until it works
+//! again, the process is not ready and the role can report what it does not see. Agents use it, because
+//! ending the process would end what they serve. The controller serves no traffic, so it ends instead (see
+//! [`Alarm`]), and another one leads.
 
 use crate::admin::Readiness;
 use crate::metrics::{self, Metrics};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// A task that ran for so long before it ended had not failed at its beginning.
+/// A task that ran for this long did not fail at its start, so its backoff begins anew.
 const LONG: Duration = Duration::from_secs(60);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
@@ -46,8 +46,7 @@ impl Keeper {
         self.broken.subscribe()
     }
 
-    /// Runs a task from now on. `start` begins it, again after every end; the task says through [`Works`]
-    /// when it does what it is there for.
+    /// Starts a task, and starts it again whenever it ends. The task calls [`Works`] when it does its work.
     pub(crate) fn keep<F>(
         &mut self,
         name: impl Into<String>,
@@ -80,7 +79,7 @@ impl Keeper {
         });
     }
 
-    /// Ends all tasks; nobody waits for them any more.
+    /// Ends all tasks.
     pub(crate) async fn shutdown(&mut self) {
         self.tasks.shutdown().await;
         for name in self.broken.send_replace(BTreeSet::new()) {
@@ -89,7 +88,7 @@ impl Keeper {
     }
 }
 
-/// By this a task says that it works.
+/// The handle by which a task reports that it works.
 #[derive(Clone)]
 pub(crate) struct Works {
     name: Arc<str>,
@@ -98,7 +97,7 @@ pub(crate) struct Works {
 }
 
 impl Works {
-    /// It works.
+    /// The task works.
     pub(crate) fn now(&self) {
         if self.broken.send_if_modified(|broken| broken.remove(&*self.name)) {
             self.readiness.reached(&awaited(&self.name));
@@ -106,14 +105,14 @@ impl Works {
         }
     }
 
-    /// A watch works once it has told all objects.
+    /// A watch works once it has delivered all objects.
     pub(crate) fn seen<K>(&self, seen: &Seen<K>) {
         if matches!(seen, Seen::Done) {
             self.now();
         }
     }
 
-    /// Of a task that nobody keeps.
+    /// For a task that no keeper runs.
     #[cfg(test)]
     pub(crate) fn of_nobody() -> Self {
         let (readiness, broken) = (Readiness::default(), watch::Sender::new(BTreeSet::new()));
@@ -121,7 +120,7 @@ impl Works {
     }
 
     fn broke(&self) {
-        // First the readiness: who sees that a task is broken sees that the process is not ready.
+        // Readiness first: a reader that sees the broken task must also see that the process is not ready.
         self.readiness.awaits(awaited(&self.name));
         self.broken.send_if_modified(|broken| broken.insert(self.name.to_string()));
     }
@@ -137,7 +136,7 @@ fn why(ended: &Result<(), Box<dyn Any + Send>>) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
 }
 
-/// Tells that a task of a role panicked, for roles that end then.
+/// Reports that a task of a role has panicked, for roles that end then.
 pub(crate) struct Alarm {
     sender: mpsc::Sender<&'static str>,
     receiver: mpsc::Receiver<&'static str>,
@@ -151,7 +150,7 @@ impl Default for Alarm {
 }
 
 impl Alarm {
-    /// Spawns a task. That it returns is not an alarm.
+    /// Spawns a task. A normal return is no alarm.
     pub(crate) fn spawn(
         &self,
         name: &'static str,
@@ -171,7 +170,7 @@ impl Alarm {
     pub(crate) async fn rings(&mut self) -> &'static str {
         match self.receiver.recv().await {
             Some(name) => name,
-            // Its own sender is there as long as it is.
+            // Not reached: this value holds a sender itself.
             None => std::future::pending().await,
         }
     }

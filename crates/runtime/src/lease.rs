@@ -1,10 +1,10 @@
-//! What agents say about themselves in the Lease of their load balancer: the plan each has applied, what it
-//! could not do, where it can be reached. Agents write it, the leader and `bowline status` read it; all use
-//! this one spelling.
+//! The format of lease reports: what each agent says in the Lease of its load balancer about the plan it has
+//! applied, its refusals and its addresses. Agents write it, the leader and `bowline status` read it. It does
+//! no I/O.
 //!
 //! Every agent has an annotation of its own, `agents.bowline.dev/NAME`, which it writes by a merge patch of
-//! that key: agents never conflict, and a Role can name the one Lease that they need. The fields of the whole
-//! Lease are written as well, by whichever agent writes last, for leaders of a version that reads only those.
+//! that key. So agents never conflict, and a Role can name the one Lease that they need. The agent that
+//! writes last also writes the fields of the whole Lease, for leaders of a version that reads only those.
 
 use bowline_api::names;
 use bowline_core::hash::PlanHash;
@@ -23,15 +23,15 @@ use std::time::Duration;
 
 /// An agent that has been silent for longer counts as gone.
 pub(crate) const DURATION_SECONDS: u32 = 15;
-/// All annotations of an object together may have 256 KiB. Of these the refusals in the fields of the whole
-/// Lease take no more bytes than this,
+/// The API allows 256 KiB for all annotations of an object together. The refusals in the fields of the whole
+/// Lease take at most this many bytes.
 const MOST_BYTES: usize = 48 * 1024;
-/// and those in the entries of all agents no more than this.
+/// The refusals in the entries of all agents take at most this many bytes.
 const MOST_BYTES_OF_ALL: usize = 160 * 1024;
-/// An error is cut to so many characters.
+/// An error is cut to this many characters.
 const LONGEST_ERROR: usize = 1024;
 
-/// The room of an agent that has yet to hear of others.
+/// The room of an agent that has not read the entries of others yet.
 pub(crate) fn room() -> Room {
     Room::of(MOST_BYTES_OF_ALL)
 }
@@ -45,7 +45,7 @@ struct Text {
     lasts_seconds: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     left: bool,
-    /// Whether the proxy of an agent that has left may go on. Agents of the version before do not say.
+    /// Whether the proxy of an agent that has left may still run. Agents of the previous version do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proxy_runs: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ struct Text {
     refused: Vec<Value>,
     #[serde(default)]
     unlisted: usize,
-    /// The namespaces of those that are not listed. Not there: any, as agents of the version before say it.
+    /// The namespaces of unlisted refusals. None: any namespace, as from agents of the previous version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unlisted_namespaces: Option<Vec<Arc<str>>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -65,8 +65,8 @@ struct Text {
     kept_since: Option<i64>,
 }
 
-/// The merge patch that puts what an agent says into the Lease. Fields that say nothing are taken away. Its
-/// refusals have this much room.
+/// The merge patch that writes an agent's report into the Lease, with this much room for refusals. Empty
+/// fields are removed.
 pub(crate) fn patch(said: &Said, agent: &str, now: Timestamp, room: Room) -> Value {
     let (refused, unlisted) = report::choose(&said.refused, room.cut(MOST_BYTES));
     let unlisted = unlisted.count;
@@ -97,7 +97,7 @@ pub(crate) fn patch(said: &Said, agent: &str, now: Timestamp, room: Room) -> Val
     patch
 }
 
-/// The part of that which is of this agent alone.
+/// The part of the patch that belongs to this agent alone.
 pub(crate) fn entry_patch(
     said: &Said,
     agent: &str,
@@ -132,7 +132,7 @@ pub(crate) fn entry_patch(
     })
 }
 
-/// The merge patch that takes entries out of a Lease.
+/// The merge patch that removes entries from a Lease.
 pub(crate) fn removal<'a>(agents: impl IntoIterator<Item = &'a str>) -> Value {
     let keys = agents.into_iter().map(|agent| (names::agent_entry(agent), Value::Null));
     json!({"metadata": {"annotations": keys.collect::<serde_json::Map<_, _>>()}})
@@ -144,8 +144,8 @@ pub(crate) fn count(lease: &Lease) -> usize {
     all.filter(|(key, _)| key.starts_with(names::AGENT_ENTRY_PREFIX)).count()
 }
 
-/// What a Lease says of each agent. An agent from before entries is known by the fields of the whole Lease:
-/// where it is the holder, or where nobody else ever was.
+/// The reports of all agents in a Lease. An agent of a version without entries is read from the fields of the
+/// whole Lease: if it is the holder, or if the Lease has neither holder nor entries.
 pub fn entries(lease: &Lease) -> Vec<Entry> {
     let all = lease.metadata.annotations.iter().flatten();
     let mut entries: Vec<_> = all
@@ -172,7 +172,7 @@ pub fn entries(lease: &Lease) -> Vec<Entry> {
     entries
 }
 
-/// Reads an entry. One that cannot be read is of an agent that proves nothing.
+/// Reads an entry. An unreadable entry is of an agent that proves nothing.
 fn entry(name: &str, text: &str) -> Entry {
     let Ok(text) = serde_json::from_str::<Text>(text) else {
         return Entry {
@@ -209,8 +209,8 @@ fn entry(name: &str, text: &str) -> Entry {
     }
 }
 
-/// What the fields of the whole Lease say. What cannot be read counts as not said, and a refusal that cannot
-/// be read as one that is not listed: the agent proves less, never more.
+/// Reads the fields of the whole Lease. An unreadable field counts as absent, an unreadable refusal as
+/// unlisted: the agent proves less, never more.
 fn read_whole(lease: &Lease) -> Said {
     let annotation = |key: &str| {
         lease.metadata.annotations.as_ref().and_then(|all| all.get(key)).map(String::as_str)
@@ -234,7 +234,7 @@ fn read_whole(lease: &Lease) -> Said {
     }
 }
 
-/// A refusal as an agent of this or a newer version says it.
+/// Reads a refusal. A reason of a newer version becomes `Unknown`.
 fn refusal(mut one: Value) -> Option<Refusal> {
     let reason = one.get("reason").filter(|it| it.is_string());
     if reason.is_some_and(|it| Reason::deserialize(it).is_err()) {
@@ -243,8 +243,7 @@ fn refusal(mut one: Value) -> Option<Refusal> {
     serde_json::from_value(one).ok()
 }
 
-/// The refusals that can be read. One that cannot counts as one that is not listed, of its namespace if that
-/// can be read.
+/// Reads refusals. An unreadable one counts as unlisted, of its namespace if that can be read.
 fn refusals(all: Vec<Value>, mut unlisted: Unlisted) -> (Vec<Refusal>, Unlisted) {
     let mut read = Vec::new();
     for one in all {
@@ -297,7 +296,7 @@ mod tests {
         serde_json::from_value(patch).unwrap()
     }
 
-    /// What is read of the only entry, and of the fields of the whole Lease.
+    /// What is read from the only entry, and from the fields of the whole Lease.
     fn told(said: &Said) -> [Said; 2] {
         let lease = lease(said, "me_1");
         let mut all = entries(&lease);
@@ -399,7 +398,7 @@ mod tests {
         assert_eq!(told(&all), [all.clone(), all]);
 
         refused.extend((100..5000).map(service));
-        // Two of one consumer are listed together or not at all.
+        // Two refusals of one consumer are listed together or not at all.
         refused.extend(
             (0..5000)
                 .map(|n| refusal(ConsumerKind::Service, &name(n), listener([127, 0, 0, 2], n))),
@@ -419,7 +418,7 @@ mod tests {
             }
             assert!(counts.len() > 50 && counts.values().all(|count| *count == 2), "{counts:?}");
         }
-        // However many agents say it, a server takes it.
+        // However many agents report it, a server accepts it.
         for agents in [1, 4, 64] {
             let mut room = room();
             room.written(agents);
@@ -446,7 +445,7 @@ mod tests {
         }
     }
 
-    /// What a greedy namespace and a quiet one make of a report.
+    /// The report for one namespace with very many refusals and one with few.
     fn greedy() -> Said {
         let service = |n: u16| {
             let name = format!("service-{n:05}");
@@ -468,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_leader_of_the_version_before_reads_a_new_report_and_a_new_one_an_old_report() {
-        /// The entry as the version before reads and writes it.
+        /// The entry as the previous version reads and writes it.
         #[derive(Serialize, Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Before {

@@ -1,6 +1,6 @@
 //! Wires Bowline's parts together: the embedded cluster, watches, election, queues, writers of status
-//! and the admin endpoint. Rules live in `bowline-core` and `bowline-api`; here things are started,
-//! asked and stopped.
+//! and the admin endpoint. Rules live in `bowline-core` and `bowline-api`; this crate starts, feeds
+//! and stops them. The binary `bowline` calls it.
 
 pub mod admin;
 pub mod agent;

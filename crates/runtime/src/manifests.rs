@@ -1,10 +1,10 @@
-//! Manifest files: YAML or JSON, one document or many, a file or a folder of them. Reads and parses;
-//! applies nothing.
+//! Reads manifest files: YAML or JSON, one document or many, a file or a folder of them. It applies
+//! nothing; `bowline up` and the demo call it.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// An object of a manifest, and where it stands.
+/// An object of a manifest, and where it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The file.

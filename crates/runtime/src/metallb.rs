@@ -1,7 +1,7 @@
-//! Takes MetalLB's pools over, once, before a controller starts: lists them, sees that MetalLB's own
-//! controller does not run, and creates an AddressPool for each. Never changes or deletes an object that is
-//! there, MetalLB's or ours. `bowline controller --import-metallb` calls it; what a pool becomes is decided
-//! in [`bowline_api::metallb`].
+//! Imports MetalLB's pools once, before a controller starts: lists them, checks that MetalLB's own
+//! controller does not run, and creates an AddressPool for each. It never changes or deletes an existing
+//! object, MetalLB's or Bowline's. `bowline controller --import-metallb` calls it; [`bowline_api::metallb`]
+//! decides what a pool becomes.
 
 use bowline_api::metallb::{self, IPAddressPool, Loss};
 use bowline_api::{AddressPool, names};
@@ -10,30 +10,30 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Error, ResourceExt as _};
 use std::fmt;
 
-/// What was taken over.
+/// The result of an import.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Import {
-    /// AddressPools that were made.
+    /// AddressPools that were created.
     pub created: Vec<String>,
-    /// AddressPools of the same name that were there; each with whether it says what MetalLB's says.
+    /// AddressPools that existed under the same name; each with whether it matches MetalLB's.
     pub kept: Vec<(String, Kept)>,
-    /// What could not be taken over.
+    /// What could not be imported.
     pub losses: Vec<Loss>,
 }
 
-/// Why an AddressPool was left as it is.
+/// How an existing AddressPool compares with MetalLB's pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It says the same.
+    /// It is the same.
     Same,
-    /// It says something else, and whoever made it is right.
+    /// It differs, and stays as it is.
     Differs,
 }
 
-/// Why nothing, or not everything, was taken over.
+/// Why nothing, or not everything, was imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// Two would give out the same addresses.
+    /// MetalLB's controller still runs, and two controllers would allocate the same addresses.
     #[error(
         "MetalLB's controller still runs as Pod {0}: two controllers would give out the same addresses; \
          scale it to 0 first (its speakers may stay)"
@@ -42,7 +42,7 @@ pub enum ImportError {
     /// The API refused something.
     #[error("cannot {doing}: {source}")]
     Api {
-        /// What was being done.
+        /// What Bowline did.
         doing: String,
         /// What the API said.
         source: Box<Error>,
@@ -61,9 +61,9 @@ impl fmt::Display for Import {
     }
 }
 
-/// Makes an AddressPool for each pool of MetalLB in a namespace. None: the API has no such kind, MetalLB is
-/// not installed. Everything that is there already stays as it is, so this may be done again, and by two at
-/// once.
+/// Creates an AddressPool for each pool of MetalLB in a namespace. None: the API has no such kind, so
+/// MetalLB is not installed. Existing objects stay as they are, so this can be repeated, also by two
+/// processes at once.
 pub async fn import(client: &Client, namespace: &str) -> Result<Option<Import>, ImportError> {
     let theirs: Api<IPAddressPool> = Api::namespaced(client.clone(), namespace);
     let all = match theirs.list(&ListParams::default()).await {
@@ -90,7 +90,7 @@ pub async fn import(client: &Client, namespace: &str) -> Result<Option<Import>, 
     Ok(Some(import))
 }
 
-/// Who may not look at the Pods cannot know, and does not go on.
+/// Fails if MetalLB's controller runs, or if this process may not list the Pods to find out.
 async fn stands_still(client: &Client, namespace: &str) -> Result<(), ImportError> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let doing =
@@ -102,7 +102,8 @@ async fn stands_still(client: &Client, namespace: &str) -> Result<(), ImportErro
     }
 }
 
-/// Makes a pool, or says how the one that is there compares. The create itself decides who was first.
+/// Creates a pool, or compares the existing one. The API's exclusive create decides which process was
+/// first.
 async fn create(api: &Api<AddressPool>, pool: &AddressPool) -> Result<Option<Kept>, ImportError> {
     let name = pool.name_any();
     let params = PostParams {
@@ -123,7 +124,7 @@ fn failed(doing: String) -> impl FnOnce(Error) -> ImportError {
     |source| ImportError::Api { doing, source: Box::new(source) }
 }
 
-/// Says in the log what became of it.
+/// Logs the result of an import.
 pub fn tell(namespace: &str, import: Option<&Import>) {
     let Some(import) = import else {
         tracing::warn!(

@@ -1,5 +1,5 @@
-//! What Bowline counts and times. One registry per process; roles hold a handle and never fail because
-//! of it. Names are part of the product: docs/metrics.md lists them.
+//! The metrics of Bowline. One registry per process; roles hold a handle and never fail because of it.
+//! Names are part of the product: docs/metrics.md lists them.
 
 use parking_lot::RwLock;
 use prometheus_client::encoding::text::encode;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 type Label = [(&'static str, String); 1];
 
-/// The reason under which a task that ended by itself counts among the errors.
+/// The error reason of a task that ended by itself.
 pub(crate) const TASK_ENDED: &str = "TaskEnded";
 
 /// The metrics of a process.
@@ -31,14 +31,14 @@ pub struct Metrics {
     kept_since: Family<Label, Gauge>,
 }
 
-/// What is timed.
+/// A phase that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// The planner.
     Plan,
-    /// The resolver, told of events.
+    /// The resolver, as it takes events.
     Resolve,
-    /// The resolver, asked for a difference.
+    /// The resolver, as it computes an update.
     Diff,
     /// The driver.
     Apply,
@@ -108,12 +108,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Lets somebody else add metrics, such as the proxy.
+    /// Lets another part, such as the proxy, add metrics.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.write());
     }
 
-    /// All of them, in the text format of OpenMetrics.
+    /// All metrics, in the text format of OpenMetrics.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing into a String cannot fail.
@@ -121,7 +121,7 @@ impl Metrics {
         text
     }
 
-    /// How much waits in a queue.
+    /// Sets the length of a queue.
     pub fn queue(&self, queue: &str, depth: usize) {
         let depth = i64::try_from(depth).unwrap_or(i64::MAX);
         self.queue_depth.get_or_create(&[("queue", queue.to_owned())]).set(depth);
@@ -135,7 +135,7 @@ impl Metrics {
         result
     }
 
-    /// A phase took so long.
+    /// Records how long a phase took.
     pub fn took(&self, phase: Phase, time: Duration) {
         let index = match phase {
             Phase::Plan => 0,
@@ -146,40 +146,41 @@ impl Metrics {
         self.phases[index].observe(time.as_secs_f64());
     }
 
-    /// So long after an event arrived its effect was in force.
+    /// Records how long after an event its effect was in force.
     pub fn applied_after(&self, time: Duration) {
         self.event_to_applied.observe(time.as_secs_f64());
     }
 
-    /// How many members there are.
+    /// Sets the number of members.
     pub fn members(&self, load_balancer: &str, count: usize) {
         let label = [("load_balancer", load_balancer.to_owned())];
         self.members.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// A load balancer is no longer served here: what is shown by its name goes.
+    /// Removes the metrics of a load balancer that is no longer served here.
     pub fn forget(&self, load_balancer: &str) {
         self.members.remove(&[("load_balancer", load_balancer.to_owned())]);
         self.queue_depth.remove(&[("queue", load_balancer.to_owned())]);
     }
 
-    /// So much is refused for this reason.
+    /// Sets how much is refused for this reason.
     pub fn refused(&self, reason: impl Into<String>, count: usize) {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         self.refused.get_or_create(&[("reason", reason.into())]).set(count);
     }
 
-    /// Something went wrong, for this reason.
+    /// Counts an error with this reason.
     pub fn error(&self, reason: impl Into<String>) {
         self.errors.get_or_create(&[("reason", reason.into())]).inc();
     }
 
-    /// Whether this process is the leader.
+    /// Sets whether this process is the leader.
     pub fn leads(&self, leads: bool) {
         self.leader.set(leads.into());
     }
 
-    /// What was kept is served, and was known to be true until then; None: the API is followed.
+    /// Sets until when the kept state that is served was known to be true; None: the agent follows the
+    /// API.
     pub fn kept_since(&self, load_balancer: &str, since: Option<i64>) {
         let label = [("load_balancer", load_balancer.to_owned())];
         match since {
@@ -188,7 +189,7 @@ impl Metrics {
         }
     }
 
-    /// A watch broke off.
+    /// Counts a watch that broke off.
     pub fn watch_restarted(&self, kind: &str) {
         self.watch_restarts.get_or_create(&[("kind", kind.to_owned())]).inc();
     }

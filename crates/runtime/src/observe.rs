@@ -1,5 +1,5 @@
-//! What happened, for people who look on: one line a change, as `bowline up` prints it. Roles tell it in
-//! passing; nobody has to listen, and who listens too slowly misses lines but stops nobody.
+//! Changes for people who look on: one line per change, as `bowline up` prints them. Roles send changes
+//! and never wait for a listener; a slow listener misses lines.
 
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::outcome::Problem;
@@ -11,17 +11,17 @@ use tokio::sync::broadcast;
 /// A change that a person may want to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A load balancer accepts connections somewhere.
+    /// A load balancer accepts connections at a listener.
     Opened {
         /// The address and port with its protocol, such as `127.0.0.1:8080/TCP`.
         listener: String,
     },
-    /// A load balancer no longer accepts connections somewhere.
+    /// A load balancer no longer accepts connections at a listener.
     Closed {
         /// The address and port with its protocol.
         listener: String,
     },
-    /// The members of a Service's pools are others.
+    /// The members of a Service's pools have changed.
     Members {
         /// The Service.
         service: ObjectKey,
@@ -30,30 +30,30 @@ pub enum Change {
         /// How many there are.
         after: usize,
     },
-    /// Rules of a host are others.
+    /// The rules of a host have changed.
     Site {
         /// The host.
         host: String,
-        /// How many rules it has now; none: it is gone.
+        /// How many rules it has now; 0: it is gone.
         rules: usize,
     },
     /// A consumer can be reached.
     Live {
-        /// Which.
+        /// The consumer.
         consumer: ConsumerRef,
-        /// Where.
+        /// Where it can be reached.
         points: Vec<Point>,
     },
-    /// A consumer was refused, or not all is as it asks.
+    /// A consumer was refused, or does not get all that it asks for.
     Refused {
-        /// Which.
+        /// The consumer.
         consumer: ConsumerRef,
         /// Why.
         problem: Problem,
     },
-    /// This process is now the leader, or no longer.
+    /// This process has become the leader, or has ceased to be.
     Leading(bool),
-    /// Something failed that will be tried again.
+    /// Something failed and will be tried again.
     Trouble(String),
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// Where roles tell changes, and where listeners come from.
+/// The channel of changes: roles send them, listeners subscribe.
 #[derive(Clone, Debug)]
 pub struct Changes {
     sender: broadcast::Sender<Arc<Change>>,
@@ -97,19 +97,19 @@ impl Default for Changes {
 }
 
 impl Changes {
-    /// Hears of all changes from now on.
+    /// Subscribes to all changes from now on.
     pub fn listen(&self) -> broadcast::Receiver<Arc<Change>> {
         self.sender.subscribe()
     }
 
-    /// Whether somebody listens: what costs work to say is said only then.
+    /// Whether there is a listener: a change that is costly to describe is described only then.
     pub fn is_heard(&self) -> bool {
         self.sender.receiver_count() > 0
     }
 
-    /// Tells those who listen, if any.
+    /// Sends a change to the listeners, if there are any.
     pub fn tell(&self, change: Change) {
-        // Nobody listening is the normal case.
+        // No listener is the normal case.
         let _ = self.sender.send(Arc::new(change));
     }
 }

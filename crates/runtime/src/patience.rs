@@ -1,5 +1,6 @@
-//! How long an answer from the API is waited for. A server that accepts and stays silent would else hold
-//! a writer up for good. Everybody who sends single requests asks through here; watches do not.
+//! Limits how long an answer from the API may take. Without the limit, a server that accepts a request
+//! and stays silent would block a writer for ever. The election, the agent's reports, Events and the
+//! controller's writers use it; watches, imports and manifests do not.
 
 use kube::Error;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 /// Long enough for a server that is busy, short enough that a Lease does not run out meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The answer to a request, or an error when there is none in time.
+/// The answer to a request, or an error if none comes in time.
 pub(crate) async fn answer<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     within(PATIENCE, request).await
 }

@@ -1,5 +1,5 @@
-//! What a role is started with. `bowline controller` and `bowline agent` start one each, `bowline up`
-//! both in one process, with the same metrics, readiness and changes.
+//! What a role is started with: its options, the shared context, and why it may fail. `bowline controller` and `bowline
+//! agent` start one role each, `bowline up` both in one process, with the same metrics, readiness and changes.
 
 use crate::admin::Readiness;
 use crate::dns::{DnsError, DnsOptions};
@@ -15,21 +15,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// What the roles of a process share. Cloning it shares it.
+/// What the roles of a process share. A clone shares it too.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Where they count.
+    /// Where roles count.
     pub metrics: Metrics,
-    /// Where they say that they are ready.
+    /// Where roles say what they wait for.
     pub readiness: Readiness,
-    /// Where they tell what happens.
+    /// Where roles send changes.
     pub changes: Changes,
-    /// True once they are to stop.
+    /// True once the roles have to stop.
     pub shutdown: watch::Receiver<bool>,
 }
 
 impl Context {
-    /// A context, and what stops its roles: send true.
+    /// A context, and the sender that stops its roles with `true`.
     pub fn new() -> (Self, watch::Sender<bool>) {
         let (stop, shutdown) = watch::channel(false);
         let context = Self {
@@ -41,14 +41,14 @@ impl Context {
         (context, stop)
     }
 
-    /// Returns when the roles are to stop.
+    /// Returns when the roles have to stop.
     pub async fn stopped(&self) {
         let mut shutdown = self.shutdown.clone();
-        // A sender that is gone can no longer change its mind: that too means to stop.
+        // A dropped sender means to stop, too.
         let _ = shutdown.wait_for(|stop| *stop).await;
     }
 
-    /// What comes of some work; once the roles are to stop it has the grace left. None: it took longer.
+    /// The result of some work, which has this grace once the roles have to stop. None: it took longer.
     pub(crate) async fn within_grace<T>(
         &self,
         grace: Duration,
@@ -71,26 +71,26 @@ impl Context {
 pub struct ControllerOptions {
     /// Bowline's own namespace.
     pub namespace: String,
-    /// The mark of this cluster on what is owned elsewhere. None: the uid of namespace kube-system.
+    /// The mark of this cluster on objects outside it. None: the uid of namespace kube-system.
     pub cluster_id: Option<String>,
-    /// Whether Services without a class are ours.
+    /// Whether Services without a class are Bowline's.
     pub default_class: bool,
-    /// Where consumers go that ask for nothing in particular.
+    /// The load balancer of consumers that name none.
     pub default_load_balancer: Option<String>,
-    /// Whom to ask for DNS names, and how often. None: the servers of this machine, as usual.
+    /// The DNS servers to ask, and how often. None: the servers of this machine, with the usual limits.
     pub dns: Option<DnsOptions>,
-    /// For how long somebody who moved to another address is still served at the old one.
+    /// How long a consumer that moved to another address is still served at the old one.
     pub address_grace: Duration,
-    /// The ports at which Ingresses are served, in clear text and over TLS, on load balancers that classes
-    /// make and that this machine serves. None: they are served by proxies in the cluster.
+    /// The ports for HTTP and HTTPS of Ingresses on load balancers that classes make and that this machine serves.
+    /// None: proxies in the cluster serve them.
     pub local_ports: Option<(u16, u16)>,
-    /// What proxies in the cluster run from.
+    /// The images of proxies in the cluster.
     pub images: Images,
-    /// Networks in which the agents of those send traffic to no member.
+    /// Networks whose members get no traffic from the agents of these proxies.
     pub deny_members: Vec<IpNet>,
-    /// Whether controllers choose a leader. Off, all of them write; every write is safe with that.
+    /// Whether controllers choose a leader. If not, all of them write; every write is safe even then.
     pub election: bool,
-    /// Who this process is among the controllers: unique.
+    /// The unique name of this process among the controllers.
     pub identity: String,
 }
 
@@ -115,32 +115,32 @@ impl Default for ControllerOptions {
 /// How an agent is started.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// Whose agent it is.
+    /// The load balancer that the agent serves.
     pub load_balancer: String,
     /// Bowline's own namespace.
     pub namespace: String,
     /// The addresses that it reports for a load balancer without fixed ones.
     pub addresses: Vec<IpAddr>,
-    /// Who this process is.
+    /// The unique name of this process among the agents.
     pub identity: String,
-    /// How long what is under way may take when it stops.
+    /// How long work under way may take when the agent stops.
     pub grace: Duration,
     /// Which members get no traffic.
     pub members: MemberRules,
-    /// The folder in which it keeps what it serves, private keys included. None: it keeps nothing.
+    /// The folder in which it stores what it serves, private keys included. None: it stores nothing.
     pub state: Option<PathBuf>,
-    /// Whether that folder is gone with the agent's Pod, as an emptyDir is. Then an agent that is told to end, and
-    /// can say so, leaves nothing behind that a later start could serve.
+    /// Whether that folder is deleted with the agent's Pod, as an emptyDir is. An agent that is told to end, and can
+    /// report that, then leaves nothing behind that a later start could serve.
     pub state_ends_with_pod: bool,
-    /// Marks of the cluster that the agent is configured for, whenever they change: what another cluster's agent kept is
-    /// not served. None: the agent is part of it.
+    /// The marks of the cluster that the agent is configured for, as they change: it does not serve the kept state of
+    /// an agent of another cluster. None: the agent is part of the cluster.
     pub cluster: Option<watch::Receiver<BTreeSet<String>>>,
-    /// The uid of the LoadBalancer object. None: the Plans tell.
+    /// The uid of the LoadBalancer object. None: it is read from the Plans.
     pub uid: Option<String>,
 }
 
 impl AgentOptions {
-    /// The agent of a load balancer, else with defaults.
+    /// Options for the agent of a load balancer, with defaults.
     pub fn new(load_balancer: impl Into<String>) -> Self {
         Self {
             load_balancer: load_balancer.into(),
@@ -157,10 +157,10 @@ impl AgentOptions {
     }
 }
 
-/// Why a role does not start, or ended by itself.
+/// Why a role does not start, or ends by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
-    /// Something that is needed before anything else cannot be had from the API.
+    /// Something that the role needs first cannot be got from the API.
     #[error("{doing}: {source}")]
     Api {
         /// What was being done.
@@ -168,31 +168,31 @@ pub enum RoleError {
         /// What the API said.
         source: Box<kube::Error>,
     },
-    /// What another product has could not be taken over.
+    /// The import from another product failed.
     #[error("--import-metallb: {0}")]
     Import(#[from] crate::metallb::ImportError),
-    /// Names cannot be looked up.
+    /// DNS names cannot be looked up.
     #[error(transparent)]
     Dns(#[from] DnsError),
-    /// What was to be done once has failed.
+    /// A one-time run failed.
     #[error("{0}")]
     Template(String),
-    /// The driver cannot go on, whatever it is given next.
+    /// The driver failed, and a retry does not help.
     #[error("the driver: {0}")]
     Driver(bowline_drivers::Error),
-    /// A part that runs as long as the role has ended by itself.
+    /// A part that must run as long as the role has ended by itself.
     #[error("{0} has ended by itself")]
     Ended(&'static str),
 }
 
 impl RoleError {
-    /// What was to be done once has not been done.
+    /// A one-time run was stopped before it was done.
     pub(crate) fn stopped() -> Self {
         Self::Template("stopped before it was done".to_owned())
     }
 }
 
-/// A name for this process that no other has: the host's name and a random part.
+/// A unique name for this process: the host's name and a random part.
 pub fn identity() -> String {
     let host = std::env::var("HOSTNAME")
         .ok()

@@ -1,10 +1,10 @@
-//! The template role: follows Services, EndpointSlices and Nodes by watch alone, and keeps files in step
-//! for a load balancer that Bowline does not know, as kube2lb does. It decides nothing and writes nothing
-//! to the API but Events. `bowline agent --template` starts it.
+//! The template role: follows Services, EndpointSlices and Nodes by watch, and keeps the files of a load
+//! balancer that Bowline does not know in step, as kube2lb does. It decides nothing and writes nothing to the
+//! API but Events. `bowline agent --template` starts it.
 //!
 //! ```text
 //!  watches ─▶ Exposed ─▶ view ─▶ publisher: render, check, write, notify
-//!              │ waits until a burst is over      └ fails: again later, what is in place stays
+//!              │ waits until a burst is over      └ on failure: tries again later, files in place stay
 //!              └ told ─▶ Events
 //! ```
 
@@ -42,8 +42,8 @@ use tokio::sync::mpsc;
 
 /// The most events that are taken in at once.
 const BURST: usize = 16_384;
-/// How often to look whether an address has come to this machine that a Service asks for, as when VRRP
-/// moves it.
+/// How often to check whether an address that a Service asks for has come to this machine, as when VRRP moves
+/// it.
 const ADDRESSES: Duration = Duration::from_secs(5);
 /// What the process waits for before it is ready.
 const FIRST: &str = "the first output of the templates";
@@ -53,26 +53,26 @@ const FIRST: &str = "the first output of the templates";
 pub struct TemplateOptions {
     /// The domain of the cluster.
     pub domain: String,
-    /// The mode of ports whose Service says none.
+    /// The mode of ports whose Service sets none.
     pub default_mode: String,
     /// The address of Services that ask for none.
     pub default_address: IpAddr,
-    /// How names are made.
+    /// How names of servers are made.
     pub names: Arc<ServerNames>,
-    /// How long nothing may happen for a burst to be over.
+    /// How long no event may come for a burst to be over.
     pub settle: Duration,
-    /// Whether to end once everything is in place and everybody is notified, and how long the API may take to
-    /// say what there is.
+    /// Whether to end once all files are in place and all notifiers have run; the duration is how long the API
+    /// may take to deliver all objects.
     pub once: Option<Duration>,
-    /// How long a check or a notifier may take when it stops.
+    /// How long a check or a notifier may take when the role stops.
     pub grace: Duration,
     /// Which endpoints are left out.
     pub members: MemberRules,
-    /// Who this process is.
+    /// The unique name of this process.
     pub identity: String,
 }
 
-/// Runs the role until the context says stop, or with `once` until all is done or has failed.
+/// Runs the role until the context is stopped, or with `once` until all is done or has failed.
 pub async fn run(
     client: Client,
     options: TemplateOptions,
@@ -111,7 +111,7 @@ pub async fn run(
         said: BTreeSet::new(),
         backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
     };
-    // Files stay in place when this role ends, so it may end with what it cannot do without.
+    // Files stay in place when this role ends, so it may end when a task that it needs panics.
     let done = tokio::select! {
         done = role.work(heard) => done,
         what = alarm.rings() => Err(RoleError::Ended(what)),
@@ -119,7 +119,7 @@ pub async fn run(
     tasks.shutdown().await;
     role.context.readiness.reached(FIRST);
     drop(role);
-    // What was said last is written still, but nobody waits for it for long.
+    // The last Events are still written, if that does not take long.
     let _ = tokio::time::timeout(Duration::from_secs(2), announcing).await;
     done
 }
@@ -192,7 +192,7 @@ struct Role {
     publisher: Publisher,
     context: Context,
     announcements: Announcements,
-    /// What has been said of objects, and still holds.
+    /// What was announced about objects and still holds.
     said: BTreeSet<Told>,
     backoff: Backoff,
 }
@@ -262,14 +262,14 @@ impl Role {
         }
     }
 
-    /// It is told to stop: good, unless there was something to be done once.
+    /// The result of a role that is told to stop: an error only if a one-time run was not done.
     fn stopped(&self) -> Result<(), RoleError> {
         if self.options.once.is_some() { Err(RoleError::stopped()) } else { Ok(()) }
     }
 
-    /// Brings files and those who are notified up to date; when to do it again though nothing changes. What
-    /// fails is tried again, with what is newest then. Who is owed a notification of what is in place does not
-    /// wait for what comes next.
+    /// Brings files up to date and runs the notifiers that are due; returns when to do it again even without
+    /// an event. A failure is retried with the newest state. A notifier that is due for files in place does
+    /// not wait for the next write.
     async fn round(&mut self) -> Result<Option<Instant>, String> {
         let written = self.write().await;
         match (written, self.notify().await) {
@@ -279,7 +279,7 @@ impl Role {
         }
     }
 
-    /// What templates are given: without ports on which strangers listen.
+    /// The input of the templates, without ports on which foreign processes listen.
     async fn view(&mut self) -> View {
         let (machine, others) = machine::read();
         let in_place = self.publisher.in_place();
@@ -307,7 +307,7 @@ impl Role {
         self.exposed.view(&settings, |entry| names.generated(entry, &settings.domain))
     }
 
-    /// Brings files up to date; when to do it again though nothing changes.
+    /// Brings files up to date; returns when to do it again even without an event.
     async fn write(&mut self) -> Result<Option<Instant>, String> {
         let metrics = self.context.metrics.clone();
         let failed = |reason: &str, why: &dyn std::fmt::Display| {
@@ -319,7 +319,7 @@ impl Role {
         let view = self.view().await;
         metrics.took(Phase::Plan, begun.elapsed());
         let begun = Instant::now();
-        // Before the files: what they have must outlive this process.
+        // Before the files: the holders of ports and names in them must survive this process.
         if view.held != *self.exposed.held() {
             let kept = self.publisher.keep_holders(view.held.to_json()).await;
             kept.map_err(|error| failed("Template", &error))?;
@@ -346,7 +346,7 @@ impl Role {
         Ok(again)
     }
 
-    /// Notifies those who have to be.
+    /// Runs the notifiers that are due.
     async fn notify(&mut self) -> Result<(), String> {
         let mut failures = Vec::new();
         for (notifier, came) in self.publisher.notify().await {
@@ -361,13 +361,13 @@ impl Role {
         if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
     }
 
-    /// Whether somebody is left out for an address that may come, or a port that may become free.
+    /// Whether a Service is left out for an address that may come, or a port that may become free.
     fn lacks_addresses(&self) -> bool {
         let passing = [Reason::AddressNotAvailable, Reason::BindFailed];
         self.said.iter().any(|told| passing.contains(&told.problem.reason))
     }
 
-    /// Says at the end who is left out, wholly or in part.
+    /// Logs the Services that are left out, wholly or in part.
     fn sum_up(&self) {
         let left = self.said.iter().filter(|told| !told.problem.reason.is_warning());
         let left: BTreeSet<_> = left.map(|told| told.consumer.to_string()).collect();
@@ -377,7 +377,7 @@ impl Role {
         }
     }
 
-    /// Tells owners of objects what they have not been told yet.
+    /// Announces problems that were not announced before.
     fn tell(&mut self, told: BTreeSet<Told>) {
         for Told { consumer, problem } in told.difference(&self.said) {
             tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);

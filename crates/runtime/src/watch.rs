@@ -1,9 +1,9 @@
-//! Following one kind of object: a streaming list, or pages and a watch where a server refuses that;
-//! resumed after a break, begun anew after an expired version. Objects are read into small values here
-//! and dropped; of the objects nothing is kept. Controller and agent start one per kind.
+//! Follows one kind of object: by a streaming list, or by pages and a watch if a server refuses that. It
+//! resumes after a break and lists anew after an expired version. Objects are read into small values here
+//! and dropped. Controller and agent start one watch per kind.
 //!
-//! Of several API servers one may lag behind the others. A list that is older than what was told before
-//! is not told: it would take away what is there and bring back what is gone.
+//! One of several API servers may lag behind the others. A list that is older than what was delivered
+//! before is dropped: it would remove existing objects and bring deleted ones back.
 
 use crate::causes::causes;
 use crate::metrics::Metrics;
@@ -21,31 +21,31 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
-/// The seconds after which a server ends a watch, which is then resumed. One of which nothing is heard
-/// for longer is dead.
+/// Seconds after which a server ends a watch, which is then resumed. A watch that is silent for longer is
+/// dead.
 const LONGEST: u32 = 60;
-/// A watch that the server ends sooner was refused rather than over.
+/// A watch that the server ends sooner was refused.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// Objects on a page of a list.
+/// Objects per page of a list.
 const PAGE: u32 = 500;
-/// The annotation of the bookmark with which a streaming list ends.
+/// The annotation of the bookmark that ends a streaming list.
 const END_OF_LIST: &str = "k8s.io/initial-events-end";
 
 /// What a watch shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen<K> {
-    /// All objects follow; those that do not are gone.
+    /// A list begins: objects that do not come before `Done` are gone.
     Begin,
     /// An object as it is now.
     Apply(K),
-    /// An object as it was when it went.
+    /// An object as it was when it was deleted.
     Delete(K),
-    /// All objects have been shown.
+    /// The list is complete.
     Done,
 }
 
 impl<K> Seen<K> {
-    /// The same of what is read from the object.
+    /// Converts the object.
     pub fn map<T>(self, read: impl FnOnce(K) -> T) -> Seen<T> {
         match self {
             Self::Begin => Seen::Begin,
@@ -55,7 +55,7 @@ impl<K> Seen<K> {
         }
     }
 
-    /// The same, borrowed.
+    /// The same, with the object borrowed.
     pub fn as_ref(&self) -> Seen<&K> {
         match self {
             Self::Begin => Seen::Begin,
@@ -66,12 +66,12 @@ impl<K> Seen<K> {
     }
 }
 
-/// What a watch is about, for those who read the log and the metrics.
+/// What a watch is called in the log and the metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct What {
-    /// Its kind, or a word of ours.
+    /// The kind, or another short word.
     pub label: &'static str,
-    /// What to say, once, where the server forbids it. None: what the server says, each time.
+    /// What to log, once, if the server forbids the watch. None: the server's message, each time.
     pub remedy: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl From<&'static str> for What {
     }
 }
 
-/// What to follow.
+/// Which objects to follow.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Objects with these labels.
@@ -122,8 +122,8 @@ impl Selection {
     }
 }
 
-/// Follows objects until nobody listens any more. `read` makes of each what the listener wants to know;
-/// None: nothing.
+/// Follows objects until the receiver of `listener` is dropped. `read` makes an event of what is seen;
+/// None: nothing is sent.
 pub async fn follow<K, E>(
     api: Api<K>,
     selection: Selection,
@@ -160,19 +160,19 @@ struct Follower<K, E, R> {
     api: Api<K>,
     selection: Selection,
     what: What,
-    /// The server forbade it since it last worked.
+    /// The server has forbidden the watch since it last worked.
     forbidden: bool,
     metrics: Metrics,
     listener: mpsc::Sender<E>,
     read: R,
     backoff: Backoff,
-    /// Whether lists are streams here.
+    /// Whether this server streams lists.
     streaming: bool,
-    /// The newest version that was told. None: nothing was told wholly yet.
+    /// The newest version up to which everything was delivered. None: no list is complete yet.
     newest: Option<String>,
 }
 
-/// Why following broke off, and from which version it goes on; None: from a new list.
+/// Why following broke off, and from which version it resumes; None: from a new list.
 struct Broken {
     version: Option<String>,
     why: Trouble,
@@ -206,7 +206,7 @@ where
         }
     }
 
-    /// Waits, ever longer, after a break; where a server cannot stream lists there is another way.
+    /// Waits, ever longer, after a break. If the server cannot stream lists, switches to pages at once.
     async fn recover(&mut self, why: &Trouble) {
         if self.streaming && why.refuses_streaming() {
             tracing::debug!(what = self.what.label, %why, "no streaming lists here: reading pages instead");
@@ -242,8 +242,8 @@ where
         }
     }
 
-    /// Reads what was seen. An object at which that panics is left out, as one that cannot be decoded is:
-    /// a tenant that finds such an object must not keep the others from being seen.
+    /// Calls `read`. An object at which it panics is left out, as one that cannot be decoded is: such an
+    /// object of one tenant must not hide those of others.
     fn read(&mut self, seen: Seen<K>) -> Option<E> {
         let (Seen::Apply(object) | Seen::Delete(object)) = &seen else { return (self.read)(seen) };
         let name = named(object);
@@ -257,11 +257,11 @@ where
     }
 
     async fn send(&mut self, told: E) {
-        // Where nobody listens any more, the caller ends.
+        // Once the receiver is gone, `follow` ends.
         let _ = self.listener.send(told).await;
     }
 
-    /// A version that was told wholly.
+    /// Everything up to this version was delivered.
     fn reached(&mut self, version: &str) {
         self.backoff.worked();
         self.forbidden = false;
@@ -270,7 +270,7 @@ where
         }
     }
 
-    /// Whether a list of this version may be told.
+    /// Whether a list of this version may be delivered.
     fn check(&self, version: &str) -> Result<(), Broken> {
         match &self.newest {
             Some(newest) if is_older(version, newest) => Err(Broken::anew(Trouble::Older {
@@ -281,7 +281,7 @@ where
         }
     }
 
-    /// Tells all objects, then follows them.
+    /// Delivers all objects, then follows them.
     async fn list(&mut self) -> Result<String, Broken> {
         if !self.streaming {
             let version = self.list_pages().await?;
@@ -291,7 +291,7 @@ where
         self.watch(version, events).await
     }
 
-    /// Pages come from a quorum: they are not older than anything, as long as the server keeps its word.
+    /// Pages come from a quorum, so they are never older than anything if the server is correct.
     async fn list_pages(&mut self) -> Result<String, Broken> {
         let (mut token, mut begun) = (None, false);
         loop {
@@ -317,8 +317,8 @@ where
         }
     }
 
-    /// A list that comes as a stream says at its end how new it is. The first one is told as it comes;
-    /// later ones, which could be older, are held until then.
+    /// A streaming list tells its version only at its end. The first list is delivered as it comes; a later
+    /// one, which could be older, is held until its version is checked.
     async fn list_stream(&mut self) -> Result<(String, Events<K>), Broken> {
         let at_least = self.newest.clone().unwrap_or_else(|| "0".to_owned());
         let mut events = self.open(true, &at_least).await.map_err(Broken::anew)?;
@@ -368,7 +368,7 @@ where
         events.map(StreamExt::boxed).map_err(Error::WatchStartFailed)
     }
 
-    /// Follows on from a version. Ok: the server ended the watch, and it goes on from there.
+    /// Follows from a version. Ok: the server ended the watch, and the caller resumes from this version.
     async fn resume(&mut self, version: String) -> Result<String, Broken> {
         match self.open(false, &version).await {
             Ok(events) => self.watch(version, events).await,
@@ -421,7 +421,7 @@ where
         }
     }
 
-    /// One object that cannot be read does not keep the others from being seen.
+    /// An object that cannot be decoded is skipped, so that it does not hide the others.
     fn skip(&self, error: kube::Error) -> Result<(), Error> {
         match error {
             kube::Error::SerdeError(error) => {
@@ -434,7 +434,7 @@ where
     }
 }
 
-/// The next event; None also where nothing has come for longer than a server lets a watch live.
+/// The next event; None also after a silence longer than a server lets a watch live.
 async fn next<K>(events: &mut Events<K>) -> Option<kube::Result<WatchEvent<K>>> {
     let patience = Duration::from_secs(u64::from(LONGEST) + 5);
     tokio::time::timeout(patience, events.next()).await.unwrap_or_default()
@@ -444,8 +444,8 @@ fn named<K: Resource>(object: &K) -> (Option<String>, Option<String>) {
     (object.meta().namespace.clone(), object.meta().name.clone())
 }
 
-/// Whether one resourceVersion is before another. Where they are no numbers nothing is known, and what
-/// came last counts.
+/// Whether one resourceVersion is before another. If they are not numbers, nothing is known and the last
+/// one counts.
 pub(crate) fn is_older(version: &str, than: &str) -> bool {
     match (version.parse::<u64>(), than.parse::<u64>()) {
         (Ok(version), Ok(than)) => version < than,
@@ -458,7 +458,7 @@ pub(crate) fn is_older(version: &str, than: &str) -> bool {
 enum Trouble {
     #[error("{0}")]
     Watch(#[from] Error),
-    /// While a list was streamed.
+    /// A streaming list failed.
     #[error("{0}")]
     List(Error),
     #[error("the server ended the watch at once, or in the middle of a list")]
@@ -484,7 +484,7 @@ impl Trouble {
     }
 }
 
-/// How a break is told.
+/// How a break is logged.
 #[derive(Debug, PartialEq, Eq)]
 enum Complaint<'a> {
     Quiet,
@@ -492,8 +492,8 @@ enum Complaint<'a> {
     Remedy(&'a str),
 }
 
-/// A first break is daily life (a server restarts, a version expires); one that stays is worth a line. What
-/// the server forbids stays until somebody acts; who has been told how need not be told again.
+/// A first break is normal (a server restarts, a version expires); a lasting one is logged. A forbidden
+/// watch lasts until an administrator acts, so its remedy is logged only once.
 fn complaint<'a>(what: &'a What, why: &Trouble, failures: u32, told: bool) -> Complaint<'a> {
     match &what.remedy {
         Some(_) if why.is_forbidden() && told => Complaint::Quiet,
@@ -513,18 +513,18 @@ fn status(error: &Error) -> Option<u16> {
     }
 }
 
-/// Servers without streaming lists answer that the parameter is forbidden or unknown.
+/// A server without streaming lists answers that the parameter is forbidden or unknown.
 fn refuses_streaming(error: &Error) -> bool {
     matches!(error, Error::WatchStartFailed(_)) && matches!(status(error), Some(400 | 422))
 }
 
-/// A server over an etcd that is too old for it accepts a streaming list, and then says in the stream
-/// that it cannot. One that is behind (504) can, once it has caught up.
+/// A server on an etcd that is too old accepts a streaming list, and then says in the stream that it cannot
+/// serve it. A server that is behind (504) can, once it has caught up.
 fn cannot_stream(error: &Error) -> bool {
     matches!(error, Error::WatchError(_)) && matches!(status(error), Some(500..=503 | 505..))
 }
 
-/// The version to resume from is no longer kept.
+/// The server no longer keeps the version to resume from.
 fn expired(error: &Error) -> bool {
     status(error) == Some(410)
 }

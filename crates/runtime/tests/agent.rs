@@ -1,4 +1,4 @@
-//! What an agent says of itself, and what the leader makes of it, over the embedded API.
+//! Tests what an agent reports, and how the leader uses it, over the embedded API.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -77,20 +77,20 @@ fn consumer(kind: ConsumerKind, namespace: &str, name: &str, uid: &str) -> Consu
     ConsumerRef { kind, namespace: namespace.into(), name: name.into(), uid: uid.into() }
 }
 
-/// What the agent's Lease says that it refused.
+/// The refusals in the agent's Lease.
 async fn refused(client: &Client) -> Value {
     let lease = leases(client).get_opt("bowline-agent-edge").await.unwrap();
     let text = lease.and_then(|lease| lease.annotations().get("bowline.dev/refused").cloned());
     text.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
 }
 
-/// What the agent's Lease says is wrong.
+/// The error in the agent's Lease.
 async fn error(client: &Client) -> Option<String> {
     let lease = leases(client).get_opt("bowline-agent-edge").await.unwrap()?;
     lease.annotations().get("bowline.dev/error").cloned()
 }
 
-/// A load balancer whose agent says where it is.
+/// A load balancer whose agent reports the address.
 fn load_balancer() -> Value {
     json!({
         "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
@@ -132,7 +132,7 @@ async fn an_agent_that_stops_takes_no_address_back_nor_does_a_deleted_lease() {
     agent.stop().await;
     let lease = leases(&client).get("bowline-agent-edge").await.unwrap();
     assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some(""));
-    // What is planned after that is planned with what is known.
+    // A later plan uses the address that is known.
     create(&client, service("late", 8081)).await;
     planned(&client, "late").await;
     leases(&client).delete("bowline-agent-edge", &DeleteParams::default()).await.unwrap();
@@ -140,14 +140,14 @@ async fn an_agent_that_stops_takes_no_address_back_nor_does_a_deleted_lease() {
     planned(&client, "later").await;
     assert_eq!(status(&client, "web").await["loadBalancer"]["ingress"][0]["ip"], "127.0.0.1");
 
-    // Nor does a controller that knows only what is written.
+    // A controller that knows only what is written takes no address back either.
     controller.stop().await;
     let controller = start_controller(client.clone(), controller_options("b"));
     create(&client, service("last", 8083)).await;
     planned(&client, "last").await;
     assert_eq!(status(&client, "web").await["loadBalancer"]["ingress"][0]["ip"], "127.0.0.1");
 
-    // Another agent says something else: that counts.
+    // Another agent reports another address: that one counts.
     let agent = start_agent(client.clone(), at("127.0.0.9"), Recorder::default());
     addressed(&client, "web", &["127.0.0.9"]).await;
     agent.stop().await;
@@ -155,7 +155,7 @@ async fn an_agent_that_stops_takes_no_address_back_nor_does_a_deleted_lease() {
     cluster.shutdown().await;
 }
 
-/// The Service has been given a place and waits for an agent.
+/// Waits until the Service is planned and waits for an agent.
 async fn planned(client: &Client, name: &str) {
     eventually("a place", || async {
         let status = status(client, name).await;
@@ -256,7 +256,7 @@ async fn what_a_driver_lost_is_told_again_as_everything_and_its_news_at_once() {
     })
     .await;
 
-    // The port is free at last: nobody waits for the next renewal.
+    // The port is free at last: the agent reports it before the next renewal.
     *driver.report.lock().unwrap() = Report::default();
     driver.news.notify_one();
     let begun = Instant::now();
@@ -267,7 +267,7 @@ async fn what_a_driver_lost_is_told_again_as_everything_and_its_news_at_once() {
     .await;
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 
-    // An update with a removal is lost.
+    // The driver fails at an update with a removal.
     *driver.failures.lock().unwrap() = 1;
     create(&client, plan(&[8080], None)).await;
     let last = eventually("another update", || async {
@@ -364,7 +364,7 @@ async fn roles_stop_in_time_though_the_api_never_answers() {
     accepting.abort();
 }
 
-/// A driver of which a part is gone: at an update, or between two.
+/// A driver that fails for good: at an update, or between two.
 struct Broken {
     at_update: bool,
 }

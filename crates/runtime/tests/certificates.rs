@@ -1,5 +1,5 @@
-//! The way of secrets to the agents of a load balancer: certificates from a user's Secret and out again,
-//! and what cookies are signed with.
+//! Tests how secrets reach the agents of a load balancer: certificates from a user's Secret, also when they are
+//! removed, and the cookie secret.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -39,7 +39,7 @@ async fn held(client: &Client) -> Option<BTreeSet<String>> {
     Some(secret.data.unwrap_or_default().into_keys().collect())
 }
 
-/// The hashes that a driver has been given and still has.
+/// The hashes of the certificates that a driver has.
 fn given(driver: &Recorder) -> BTreeSet<String> {
     let mut given = BTreeSet::new();
     for update in driver.updates.lock().unwrap().iter() {
@@ -98,7 +98,7 @@ async fn a_certificate_reaches_the_agent_is_exchanged_and_is_not_kept() {
     let driver = Recorder::default();
     let agent = start_agent(client.clone(), AgentOptions::new("edge"), driver.clone());
     let first = arrives(&client, &driver, None).await;
-    // No update had a site that refers to a certificate which was not there.
+    // No update had a site that refers to a missing certificate.
     for update in driver.updates.lock().unwrap().iter() {
         for change in &update.sites {
             let Change::Put(_, site) = change else { continue };
@@ -125,7 +125,7 @@ async fn a_certificate_reaches_the_agent_is_exchanged_and_is_not_kept() {
 }
 
 /// A certificate of a namespace for a host of its own, with some thousand bytes of names in it, and the Ingress
-/// that needs it.
+/// that uses it.
 fn tenant(namespace: &str, name: &str, names: usize, copies: usize) -> [Value; 2] {
     let host = format!("{name}.{namespace}.example");
     let padding = (0..names).map(|n| format!("{n:03}.{}.example", "x".repeat(50)));
@@ -153,7 +153,7 @@ fn tenant(namespace: &str, name: &str, names: usize, copies: usize) -> [Value; 2
     [secret, ingress]
 }
 
-/// Waits until an Ingress is told this in an Event.
+/// Waits until an Event with this reason is written for an Ingress.
 async fn told(client: &Client, namespace: &str, name: &str, reason: &str) -> String {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);
     eventually(&format!("{namespace}/{name} is told {reason}"), || async {
@@ -190,7 +190,7 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
         )
         .await;
     }
-    // More than all Secrets of before had room for, and more than one namespace has.
+    // More than one Secret of the previous version could hold, and more than one namespace may have.
     let mut padded = 0;
     for number in 0..215 {
         let [secret, ingress] = tenant("evil", &format!("evil-{number:03}"), 130, 3);
@@ -219,7 +219,7 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
     .await;
     let before = given(&driver);
 
-    // Another namespace gets its own in, and later their successors.
+    // Another namespace gets its certificates in, and later their successors.
     for _ in 0..2 {
         let others = || given(&driver).difference(&before).cloned().collect::<BTreeSet<_>>();
         let first = others();
@@ -236,7 +236,7 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
         .await;
         assert!(before.is_subset(&given(&driver)), "what was there stays");
     }
-    // One that goes makes room for one that waits.
+    // A certificate that is removed makes room for one that waits.
     let ingresses: Api<Ingress> = Api::namespaced(client.clone(), "evil");
     let number = given(&driver).len();
     ingresses.delete("evil-000", &DeleteParams::default()).await.unwrap();
@@ -251,13 +251,13 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
     cluster.shutdown().await;
 }
 
-/// What a driver signs cookies with.
+/// The cookie secret of a driver.
 fn signs_with(driver: &Recorder) -> Option<CookieSecret> {
     let updates = driver.updates.lock().unwrap();
     updates.iter().rev().find_map(|update| update.cookie_secret.clone())
 }
 
-/// Waits until the drivers sign cookies alike, and with something else than `before`.
+/// Waits until the drivers have the same cookie secret, other than `before`.
 async fn sign_alike(drivers: &[&Recorder], before: Option<&CookieSecret>) -> CookieSecret {
     eventually("one cookie secret", || async {
         let all: Vec<_> = drivers.iter().map(|driver| signs_with(driver)).collect();
@@ -277,7 +277,7 @@ async fn all_agents_of_a_load_balancer_sign_cookies_alike_also_after_a_restart()
     let client = cluster.client();
     create(&client, load_balancer("127.0.0.1")).await;
     let controllers = ["a", "b"].map(|identity| {
-        // Both write: whoever makes the Secret, the other keeps it.
+        // Both write: one creates the Secret, and the other keeps it.
         let options = ControllerOptions { election: false, ..controller_options(identity) };
         start_controller(client.clone(), options)
     });
@@ -293,13 +293,13 @@ async fn all_agents_of_a_load_balancer_sign_cookies_alike_also_after_a_restart()
         if updates.is_empty() { Err("none".to_owned()) } else { Ok(()) }
     })
     .await;
-    // The first update has it: there is no moment at which cookies are signed otherwise.
+    // The first update has the secret: cookies are never signed with another one.
     assert_eq!(drivers[2].updates.lock().unwrap()[0].cookie_secret.as_ref(), Some(&secret));
-    // Who deletes the Secret gets another.
+    // If the Secret is deleted, another one is created.
     let api: Api<Secret> = Api::namespaced(client.clone(), "bowline-system");
     api.delete("bowline-cookies-edge", &DeleteParams::default()).await.unwrap();
     sign_alike(&[&drivers[1], &drivers[2]], Some(&secret)).await;
-    // It goes with the load balancer.
+    // The Secret is deleted with the load balancer.
     let balancers: Api<LoadBalancer> = Api::all(client.clone());
     balancers.delete("edge", &DeleteParams::default()).await.unwrap();
     eventually("no Secret", || async {

@@ -1,5 +1,5 @@
-//! Look-ups against a real BIND 9, and against servers of the test's own where BIND is too good to
-//! misbehave.
+//! Tests look-ups against a real BIND 9, and against servers of the test's own for misbehaviour
+//! that BIND does not show.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 
-/// A running look-up of names; it ends with the test.
+/// A running look-up; it ends with the test.
 struct Asker {
     wants: mpsc::UnboundedSender<Event>,
     reports: mpsc::Receiver<(Name, Report)>,
@@ -41,14 +41,14 @@ impl Asker {
         self.wants.send(Event::Want { name, families, namespaces }).unwrap();
     }
 
-    /// The next report, which is of that name.
+    /// The next report, which must be for this name.
     async fn report(&mut self, name: &str) -> Report {
         let (of, report) = self.reports.recv().await.unwrap();
         assert_eq!(of.as_str(), name);
         report
     }
 
-    /// Reports until one is as expected.
+    /// Waits until a report is as expected.
     async fn until(&mut self, name: &str, expected: &Answers) {
         let wait = async { while self.report(name).await.answers != *expected {} };
         let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
@@ -56,7 +56,7 @@ impl Asker {
     }
 }
 
-/// What one look-up of a name brings.
+/// The result of one look-up of a name.
 async fn ask(servers: &[SocketAddr], name: &str, families: Families) -> Answers {
     let mut asker = Asker::new(servers);
     asker.want(name, families);
@@ -227,7 +227,7 @@ async fn aliases_in_a_circle_are_a_loop() {
         let answers = ask_v4(bind.address(), name).await;
         assert_eq!(answers, failed(FailureKind::CnameLoop, bind.address()), "{name}");
     }
-    // BIND says SERVFAIL to that; here is a server that does not notice.
+    // BIND answers that with SERVFAIL; this server does not notice the loop.
     let patient = server(|question| {
         let name = question.queries[0].name().clone();
         let other = if name.to_string().starts_with('a') { "b" } else { "a" };
@@ -301,7 +301,7 @@ async fn when_all_servers_fail_each_is_named_and_the_one_that_answered_counts() 
 
 #[tokio::test]
 async fn a_server_that_nothing_can_be_sent_to_is_unreachable() {
-    // No datagram goes to port 0.
+    // No datagram can be sent to port 0.
     let nowhere: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let answers = ask_v4(nowhere, "web.example.test").await;
     let Some(Err(failure)) = &answers.v4 else { panic!("{answers:?}") };

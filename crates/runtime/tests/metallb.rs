@@ -1,4 +1,5 @@
-//! Taking over MetalLB's pools, over the embedded API with MetalLB's own definition of their kind.
+//! Tests the import of MetalLB's pools, over the embedded API with MetalLB's own definition of
+//! their kind.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -14,7 +15,7 @@ use support::{cluster, create};
 
 const NAMESPACE: &str = "metallb-system";
 
-/// MetalLB's definition, of the release with the fields that matter here.
+/// MetalLB's definition, of a release with the fields that matter here.
 fn definition() -> Value {
     let selectors = json!({
         "type": "array",

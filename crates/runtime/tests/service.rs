@@ -1,4 +1,5 @@
-//! The way of a Service through controller and agent, over the embedded API.
+//! Tests a Service from its creation to its deletion, through controller and agent, over the
+//! embedded API.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -88,7 +89,7 @@ async fn a_service_becomes_a_plan_then_an_update_then_a_status() {
     assert_eq!(controller.context.readiness.missing(), Vec::<String>::new());
     assert_eq!(agent.context.readiness.missing(), Vec::<String>::new());
 
-    // A member goes: no write but the slice's own, one small update.
+    // A member is removed: only the slice is written, and the driver gets one small update.
     create(&client, slice("web", &["10.0.0.3"])).await;
     let last = eventually("the member gone", || async {
         let last = driver.updates.lock().unwrap().last().cloned().unwrap();
@@ -109,7 +110,7 @@ async fn a_service_becomes_a_plan_then_an_update_then_a_status() {
         .unwrap();
     addressed(&client, "web", "127.0.0.1").await;
 
-    // It goes, and with it its listener and its Plan.
+    // The Service is deleted, and its listener and its Plan are gone with it.
     services(&client).delete("web", &DeleteParams::default()).await.unwrap();
     eventually("no Plan", || async {
         let left = plans(&client).list(&ListParams::default()).await.map_err(|e| e.to_string())?;
@@ -220,7 +221,7 @@ async fn two_controllers_without_election_never_fight() {
         let versions = versions.chain(plans.iter().map(|it| it.resource_version()));
         versions.chain(balancers.iter().map(|it| it.resource_version())).collect::<Vec<_>>()
     };
-    // Peace: nothing was written between fifty looks in a row.
+    // Steady state: nothing was written between fifty reads in a row.
     let begun = std::time::Instant::now();
     let (mut same, mut last) = (0, versions().await);
     while same < 50 {
@@ -235,7 +236,7 @@ async fn two_controllers_without_election_never_fight() {
         json!({"bowline.dev/default-class": "true", "bowline.dev/default-load-balancer": "edge"});
     assert_eq!(json!(lease.metadata.annotations), said, "how they are set is said all the same");
     assert_eq!(lease.spec.unwrap_or_default().holder_identity, None);
-    // One is killed: the other goes on.
+    // One controller is killed: the other goes on.
     first.kill();
     create(&client, service("late", 9500)).await;
     addressed(&client, "late", "127.0.0.1").await;

@@ -1,4 +1,5 @@
-//! Real connections through the built-in proxy, from a Service and from an Ingress, in one process.
+//! Tests real connections through the built-in proxy, from a Service and from an Ingress, in one
+//! process.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 

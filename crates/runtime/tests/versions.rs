@@ -1,4 +1,4 @@
-//! A leader and an agent of different versions: a Plan has a value that one of them cannot read.
+//! Tests a leader and an agent of different versions: a Plan has a value that one of them cannot read.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
@@ -25,7 +25,7 @@ fn plans(client: &Client) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), "bowline-system", &resource)
 }
 
-/// The fragments in the Plan, by the name of their consumer.
+/// The fragment of the consumer with this name in the Plan.
 async fn fragment(client: &Client, name: &str) -> Option<Value> {
     let plan = plans(client).get_opt("edge-0").await.unwrap()?;
     let all = plan.data["spec"]["fragments"].as_array()?.clone();
@@ -58,7 +58,7 @@ async fn listens(driver: &Recorder, expected: &[u16]) {
     .await;
 }
 
-/// Waits until the agent says this of what it cannot read.
+/// Waits until the agent reports these consumers as unreadable.
 async fn says(client: &Client, expected: &[(&str, Extent)]) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "bowline-system");
     let expected: Vec<_> =
@@ -92,7 +92,7 @@ async fn programmed(client: &Client, name: &str, with: &str) {
     .await;
 }
 
-/// Lets the API take what a newer version would write: its kinds allow it.
+/// Makes the API accept what a newer version would write, as newer kinds would.
 async fn newer_kinds(client: &Client) {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
@@ -103,7 +103,7 @@ async fn newer_kinds(client: &Client) {
     definitions.replace("plans.bowline.dev", &Default::default(), &definition).await.unwrap();
 }
 
-/// A newer leader plans something for `web` that this version has no word for. What it plans.
+/// A newer leader plans something for `web` that this version cannot read. Returns the new fragment.
 async fn newer_leader_writes(client: &Client) -> Value {
     let plan = plans(client).get("edge-0").await.unwrap();
     let mut all = plan.data["spec"]["fragments"].clone();
@@ -136,14 +136,15 @@ async fn what_another_version_cannot_read_is_served_as_before_and_is_not_erased(
     says(&client, &[("web", Extent::Part)]).await;
     assert_eq!(ports(&driver), [8080, 8081].into(), "it is served as before");
 
-    // A leader of this version keeps it, tells its owner, and serves everybody else: it may lead for a moment.
+    // A leader of this version keeps the fragment, reports it to the owner, and serves all other consumers: it
+    // may lead only for a moment.
     let controller = start_controller(client.clone(), controller_options("old-again"));
     programmed(&client, "web", "the agent cannot read what is planned for it").await;
     create(&client, service("new", 8082)).await;
     listens(&driver, &[8080, 8081, 8082]).await;
     programmed(&client, "new", "").await;
     assert_eq!(fragment(&client, "web").await, Some(raw.clone()), "it is as it was written");
-    // Two leaders of this version do not fight over it, and one that begins keeps it, too.
+    // Two leaders of this version do not fight over the fragment, and one that starts keeps it, too.
     controller.stop().await;
     let controller = start_controller(client.clone(), controller_options("old-at-last"));
     create(&client, service("newer", 8083)).await;
@@ -151,7 +152,7 @@ async fn what_another_version_cannot_read_is_served_as_before_and_is_not_erased(
     assert_eq!(fragment(&client, "web").await, Some(raw), "it is as it was written");
     listens(&driver, &[8080, 8081, 8082, 8083]).await;
 
-    // Its owner changes it: now it is as this version plans it.
+    // The owner changes the Service: now this version plans it.
     create(&client, service("web", 8090)).await;
     listens(&driver, &[8081, 8082, 8083, 8090]).await;
     programmed(&client, "web", "").await;
@@ -185,13 +186,13 @@ async fn after_a_rollback_an_agent_that_starts_serves_what_it_cannot_read_as_its
     listens(&driver, &[8081]).await;
     assert_eq!(fragment(&client, "web").await, Some(raw));
 
-    // The leader of its version plans it anew, though its owner changes nothing.
+    // A leader of the agent's version plans it again, though its owner changes nothing.
     let controller = start_controller(client.clone(), controller_options("rolled-back"));
     listens(&driver, &[8080, 8081]).await;
     programmed(&client, "web", "").await;
     says(&client, &[]).await;
 
-    // The newer leader leads once more, and then the older one: nothing is interrupted or planned anew.
+    // The newer leader leads once more, and then the older one: nothing is interrupted or planned again.
     controller.stop().await;
     let raw = newer_leader_writes(&client).await;
     says(&client, &[("web", Extent::Part)]).await;

@@ -1,5 +1,5 @@
-//! The load balancers of `bowline up`: an agent with a proxy for every LoadBalancer that is built in or that a class
-//! made, as long as the object is there.
+//! The agents of `bowline up`: one, with a proxy, for every LoadBalancer that is builtin or that a class made, as
+//! long as the object exists. `roles` starts them.
 
 use super::folders::Folders;
 use super::programs::Programs;
@@ -22,13 +22,13 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What the process waits for before it can wait for the plans of its load balancers.
+/// What the process waits for until it knows which load balancers to wait for.
 const LISTED: &str = "the list of load balancers";
 
 /// How long until an agent that ended by itself is started again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// The agents that run.
+/// The running agents.
 pub(super) struct Agents {
     client: Client,
     context: Context,
@@ -38,12 +38,12 @@ pub(super) struct Agents {
     /// None: this build has no built-in proxy.
     proxies: Option<Proxies>,
     programs: Programs,
-    /// Where agents keep what they serve; None: nowhere.
+    /// The folders in which agents keep what they serve; None: they keep nothing.
     folders: Option<Folders>,
     running: BTreeMap<String, Running>,
-    /// Agents of load balancers that are gone, until they have ended; with the names of these.
+    /// Agents of load balancers that are gone, until they have ended; each returns the load balancer's name.
     stopping: JoinSet<String>,
-    /// The addresses that load balancers have.
+    /// The addresses of load balancers.
     taken: BTreeMap<String, Vec<IpAddr>>,
 }
 
@@ -86,12 +86,12 @@ impl Agents {
         }
     }
 
-    /// The same, with agents that keep what they serve in a folder each in this one.
+    /// The same, with agents that keep what they serve, each in a folder of its own in this one.
     pub(super) fn keeping(self, folders: Option<Folders>) -> Self {
         Self { folders, ..self }
     }
 
-    /// Runs agents until the context says stop; returns when all have drained.
+    /// Runs agents until the context is stopped; returns when all have drained.
     pub(super) async fn run(mut self) {
         let api: Api<LoadBalancer> = Api::all(self.client.clone());
         let events = watcher(api, watcher::Config::default()).default_backoff();
@@ -120,7 +120,7 @@ impl Agents {
                     let gone: Vec<_> = gone.cloned().collect();
                     gone.iter().for_each(|name| self.stop(name));
                     self.taken.retain(|name, _| names.contains(name));
-                    // An address that somebody has is nobody else's: first all of them are known.
+                    // No address may be given twice, so first all addresses in use are noted.
                     seen.iter().for_each(|object| self.note(object));
                     seen.drain(..).for_each(|object| self.apply(&object));
                     self.sweep_folders().await;
@@ -153,7 +153,7 @@ impl Agents {
         let name = object.name_any();
         let carrier = match (&object.spec.source, &self.proxies) {
             (LoadBalancerSource::Builtin(_), Some(proxies)) => Carrier::Builtin(proxies.clone()),
-            // One that somebody made has its proxy where he runs it.
+            // The proxy of a load balancer that no class made runs elsewhere.
             (LoadBalancerSource::BareMetalLoadBalancer(it), _) if is_made(object) => {
                 Carrier::Program(self.programs.clone(), it.type_)
             }
@@ -162,7 +162,7 @@ impl Agents {
         let uid = object.uid().unwrap_or_default();
         match self.running.get(&name) {
             Some(agent) if agent.uid == uid => return,
-            // It was deleted and made again while the watch was away.
+            // The load balancer was deleted and created again while the watch was away.
             Some(_) => self.stop(&name),
             None => {}
         }
@@ -190,12 +190,12 @@ impl Agents {
                 }
             }
         };
-        // Made here, so that the process is not ready before this load balancer is.
+        // Called here and not in the task, so that the process is not ready before this load balancer is.
         let task = tokio::spawn(keep_up(name.clone(), start(), start, stopped, AGAIN));
         self.running.insert(name, Running { uid, stop, task });
     }
 
-    /// Notes which addresses a load balancer has.
+    /// Notes the addresses of a load balancer.
     fn note(&mut self, object: &LoadBalancer) {
         let shown = object.status.iter().flat_map(|status| &status.ingress);
         let shown = shown.filter_map(|point| point.ip);
@@ -205,8 +205,8 @@ impl Agents {
         }
     }
 
-    /// The address that the agent of a load balancer reports: for one that a class made without a pool the
-    /// one that it has, or one on loopback that nobody has. What is reported is in its status from then on.
+    /// The address that the agent of a load balancer reports. For one that a class made without a pool it is the
+    /// address that it has, or a free one on loopback; the status shows it from then on.
     fn address(&mut self, object: &LoadBalancer) -> Vec<IpAddr> {
         let (spec, made) = (&object.spec, is_made(object));
         if !made || !spec.addresses.is_empty() || spec.address_pool.is_some() {
@@ -222,7 +222,7 @@ impl Agents {
         free.into_iter().collect()
     }
 
-    /// A load balancer is gone: its agent stops, and what the agent reported is forgotten.
+    /// Stops the agent of a load balancer that is gone, and deletes the agent's Lease.
     fn stop(&mut self, name: &str) {
         let Some((name, agent)) = self.running.remove_entry(name) else { return };
         let _ = agent.stop.send(true);
@@ -236,17 +236,17 @@ impl Agents {
         });
     }
 
-    /// Removes the files of an agent that has ended, except those that the next one of its name uses.
+    /// Removes the files of an agent that has ended, unless the next one with the same name uses them.
     async fn clean_up(&self, name: &str) {
         if !self.running.contains_key(name) {
-            // Most have none.
+            // Most load balancers have none.
             let _ = tokio::fs::remove_dir_all(self.programs.folder(name)).await;
         }
         self.sweep_folders().await;
     }
 
-    /// Removes kept state of load balancers that are gone. An agent that still stops writes none: a folder is made
-    /// at its start only.
+    /// Removes kept state of load balancers that are gone. An agent that is still stopping writes none: a folder is
+    /// created only when an agent starts.
     async fn sweep_folders(&self) {
         if let Some(folders) = self.folders.clone() {
             let uids = self.running.values().map(|agent| agent.uid.clone()).collect();
@@ -261,7 +261,7 @@ fn is_made(object: &LoadBalancer) -> bool {
     marks.is_some_and(|all| all.contains_key(names::ANNOTATION_PROVISIONED_FOR))
 }
 
-/// Deletes the Lease of an agent that is gone, unless another one has it by now.
+/// Deletes the Lease of an agent that is gone, unless another agent uses it by now.
 async fn forget(leases: &Api<Lease>, name: &str) -> Result<(), kube::Error> {
     let Some(lease) = leases.get_opt(name).await? else { return Ok(()) };
     if lease::entries(&lease).iter().any(|entry| entry.left.is_none()) {
@@ -276,19 +276,19 @@ async fn forget(leases: &Api<Lease>, name: &str) -> Result<(), kube::Error> {
     }
 }
 
-/// The first address for load balancers that classes make, and how many there are. Linux has all of them
-/// on loopback without being told.
+/// The first address for load balancers that classes make, and how many there are. Linux has all of them on loopback
+/// by default.
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 1);
 const MOST: u32 = 0xfffe;
 
-/// An address on loopback that nobody has. None: there is none left.
+/// A free address on loopback. None: none is left.
 fn free_loopback(taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
     let first = u32::from(FIRST);
     let mut all = (first..first + MOST).map(|it| IpAddr::V4(it.into()));
     all.find(|address| !taken.contains(address))
 }
 
-/// Runs an agent until it is asked to stop; one that ends before that is started again.
+/// Runs an agent until it is asked to stop; an agent that ends earlier is started again.
 async fn keep_up<R>(
     name: String,
     first: R,

@@ -1,12 +1,12 @@
-//! Where the agents of `bowline up` keep what they serve: a folder for each LoadBalancer object, by its uid, so that one
-//! that is made again under the same name has its own. A folder of an object that is gone holds private keys of its
-//! hosts, and is removed.
+//! The folders in which the agents of `bowline up` keep what they serve: one for each LoadBalancer object, by its uid,
+//! so that an object that is created again under the same name has its own. The folder of an object that is gone holds
+//! private keys, and is removed. `agents` uses it.
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-/// The folder with the folders of all agents.
+/// The folder that contains the folders of all agents.
 #[derive(Clone, Debug)]
 pub(super) struct Folders(PathBuf);
 
@@ -20,7 +20,7 @@ impl Folders {
         self.0.join(uid)
     }
 
-    /// Removes the folders of all objects but these. What cannot be removed is told, and tried the next time.
+    /// Removes the folders of all objects but these. A failure is logged; the next call tries again.
     pub(super) async fn sweep(self, uids: BTreeSet<String>) {
         let path = self.0.clone();
         let swept = tokio::task::spawn_blocking(move || self.remove_others(&uids)).await;
@@ -41,7 +41,7 @@ impl Folders {
             let one = one?;
             let known = one.file_name().to_str().is_some_and(|name| uids.contains(name));
             if !known && one.file_type()?.is_dir() {
-                // One that cannot be removed does not keep the others.
+                // A folder that cannot be removed does not keep the others.
                 result = std::fs::remove_dir_all(one.path()).and(result);
             }
         }

@@ -1,4 +1,5 @@
-//! What `bowline up` says when everything runs: what is where, and what to type next.
+//! What `bowline up` prints when everything runs: what is where, and what to type next. It formats
+//! text only; `up` prints it.
 
 use super::local;
 use crate::cli::paint::Paint;
@@ -10,21 +11,21 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What there is to say.
+/// What the greeting tells.
 pub(super) struct Greeting {
     /// `https://…` of the Kubernetes API.
     pub(super) api: String,
-    /// Where the state is kept.
+    /// Where the state is stored.
     pub(super) data: Option<PathBuf>,
-    /// The file that leads to the API; absolute.
+    /// The absolute path of the kubeconfig.
     pub(super) kubeconfig: PathBuf,
-    /// The load balancers that run here.
+    /// The load balancers that run in this process.
     pub(super) load_balancers: Vec<Serving>,
     /// Where health and metrics are.
     pub(super) admin: SocketAddr,
     /// Whether the demo runs.
     pub(super) demo: bool,
-    /// Whether Services that name no load balancer get an address alone.
+    /// Whether Services that name no load balancer get only an address.
     pub(super) alone: bool,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct Serving {
     pub(super) https_port: u16,
 }
 
-/// The load balancers that run in this process, the one that `up` made first.
+/// The load balancers that run in this process, with the one that `up` creates first.
 pub(super) async fn serving(client: &Client) -> Vec<Serving> {
     let api: Api<LoadBalancer> = Api::all(client.clone());
     let Ok(list) = api.list(&ListParams::default()).await else { return Vec::new() };
@@ -47,7 +48,7 @@ pub(super) async fn serving(client: &Client) -> Vec<Serving> {
 }
 
 impl Greeting {
-    /// The text; it ends with the line that says how to stop.
+    /// The text; its last line says how to stop.
     pub(super) fn text(&self, paint: Paint) -> String {
         let mut out = String::new();
         let mut row = |what: &str, value: &str| {
@@ -129,7 +130,7 @@ impl Serving {
     }
 }
 
-/// A path as a shell reads it back.
+/// A path, quoted for a shell.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
     if path.chars().all(plain) {

@@ -1,5 +1,5 @@
-//! The load balancer that `bowline up` brings along, so that a Service is reachable with nothing else
-//! written. It is made once; from then on it belongs to the user, and only flags change it.
+//! The load balancer `local` that `bowline up` creates, so that a Service is reachable without any
+//! other object. It is created once; from then on it belongs to the user, and only flags change it.
 
 use anyhow::Context as _;
 use bowline_api::LoadBalancer;
@@ -33,7 +33,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Makes it where it is missing, and brings it to what the flags say.
+    /// Creates it if it is missing, and applies the flags to it.
     pub(super) async fn ensure(&self, client: &kube::Client) -> anyhow::Result<()> {
         anyhow::ensure!(
             has_driver(&LoadBalancerSource::Builtin(BuiltinSource {})),
@@ -55,12 +55,12 @@ impl Local {
         Ok(())
     }
 
-    /// The ports of load balancers that classes make: those that one has that is made now.
+    /// The ports of load balancers that classes make: the same as for a new `local`.
     pub(super) fn ports(&self) -> (u16, u16) {
         (self.http_port.unwrap_or(HTTP_PORT), self.https_port.unwrap_or(HTTPS_PORT))
     }
 
-    /// What the flags say about one that is there.
+    /// What the flags change in an existing one.
     fn changes(&self) -> Value {
         let mut spec = json!({});
         if !self.addresses.is_empty() {

@@ -1,5 +1,5 @@
-//! `bowline up`: a Kubernetes API with Bowline's kinds, the roles that act on them and a load balancer,
-//! on a machine that has nothing but this binary.
+//! `bowline up`: a Kubernetes API with Bowline's kinds, all roles and a load balancer, on a machine that has
+//! nothing but this binary. It starts and stops the parts; each part is in a module of its own.
 
 mod agents;
 mod folders;
@@ -119,7 +119,7 @@ pub(super) struct Up {
 
 impl Up {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        // Slips are found before anything has been started.
+        // Mistakes on the command line are found before anything is started.
         check_replaceable(&self.kubeconfig_file())?;
         let mut objects = Vec::new();
         for path in &self.filename {
@@ -140,14 +140,14 @@ impl Up {
         }
     }
 
-    /// Where those go that name no load balancer.
+    /// The load balancer of consumers that name none.
     fn default_load_balancer(&self) -> Option<String> {
         let given = self.default_load_balancer.clone();
         given.or_else(|| (!self.no_default_load_balancer).then(|| local::NAME.to_owned()))
     }
 
-    /// Where programs that are children of this process have their files: with the data, so that the next process
-    /// finds what it left.
+    /// The folder for the files of programs that are children of this process: with the data, so that the next
+    /// process finds what this one left.
     fn programs_folder(&self) -> PathBuf {
         match &self.data {
             Some(data) => data.join("proxies"),
@@ -178,8 +178,8 @@ impl Up {
         if self.data.is_none() {
             let _ = std::fs::remove_dir_all(self.programs_folder());
         }
-        // Without data the credentials die with the process; a kubeconfig that points nowhere would only
-        // mislead. Another `up` may have put its own there meanwhile.
+        // Without data the credentials end with the process, and a kubeconfig for nothing would only mislead.
+        // Another `up` may have written its own kubeconfig there meanwhile.
         let ours = || std::fs::read(&file).is_ok_and(|now| now == kubeconfig.as_bytes());
         if self.data.is_none() && ours() {
             let _ = std::fs::remove_file(&file);
@@ -191,7 +191,7 @@ impl Up {
         result.map(drop)
     }
 
-    /// Everything on top of the API, from the first to the last.
+    /// Starts everything on top of the API, and waits for the end.
     async fn live(
         &self,
         cluster: &Cluster,
@@ -201,7 +201,7 @@ impl Up {
     ) -> anyhow::Result<End> {
         let client = cluster.client();
         let address = admin.address;
-        // What is recorded is served before anything else happens; then what is new is brought in.
+        // What is recorded is served before anything else happens; then new objects are applied.
         let mut roles = Roles::start(self, &client, cluster.address(), admin).await?;
         let context = roles.context.clone();
         let demo = roles.demo.take();
@@ -237,7 +237,7 @@ impl Up {
         for manifest in objects {
             apply(client, manifest).await?;
         }
-        // A Pod that was deleted stays deleted over a restart: the demo is set up once.
+        // A Pod that was deleted stays deleted across a restart: the demo is set up once.
         if self.demo && !demo::exists(client).await.context("cannot look for the demo")? {
             for manifest in demo::objects()? {
                 apply(client, &manifest).await?;
@@ -246,8 +246,7 @@ impl Up {
         Ok(())
     }
 
-    /// Waits, but not for long, until what there is can be reached: who then types what is printed gets
-    /// an answer.
+    /// Waits, but not for long, until everything can be reached, so that the printed commands work.
     async fn wait_until_served(&self, client: &Client, context: &Context, demo: Option<Served>) {
         let served = async {
             while !context.readiness.missing().is_empty() {
@@ -279,19 +278,19 @@ impl Up {
     }
 }
 
-/// How long `up` waits until everything is served before it says so; and how often it looks.
+/// How long `up` waits until everything is served, and how often it checks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
-/// How `up` came to its end.
+/// How `up` ended.
 enum End {
-    /// What was under way could end.
+    /// Work under way could end.
     Orderly,
-    /// Somebody did not want to wait for that.
+    /// A second signal asked for an immediate end.
     AtOnce,
 }
 
-/// Prints changes, as long as there are any.
+/// Prints changes as they come.
 async fn tell(mut changes: Receiver<Arc<Change>>) {
     let paint = Paint::stdout();
     loop {
@@ -303,7 +302,7 @@ async fn tell(mut changes: Receiver<Arc<Change>>) {
     }
 }
 
-/// A change as a line; what is wrong stands out.
+/// A change as a line; problems stand out.
 fn change_line(change: &Change, paint: Paint) -> String {
     let told = change.to_string();
     let line = visible(&told);
@@ -314,7 +313,7 @@ fn change_line(change: &Change, paint: Paint) -> String {
     }
 }
 
-/// What to do where the error does not say it.
+/// Adds advice where the error does not give it.
 fn with_advice(error: EmbeddedError) -> anyhow::Error {
     let in_use = matches!(error, EmbeddedError::Start(StartError::InUse { .. }));
     let error = anyhow::Error::from(error);
@@ -334,7 +333,7 @@ fn write_kubeconfig(file: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Brings one object to the API, and says what became of it.
+/// Applies one object, and prints the result.
 async fn apply(client: &Client, manifest: &Manifest) -> anyhow::Result<()> {
     let object = &manifest.object;
     let applied = apply::object(client, object)
@@ -354,7 +353,7 @@ async fn apply(client: &Client, manifest: &Manifest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Refuses to write over a kubeconfig that leads elsewhere: it may be the only key to other clusters.
+/// Refuses to overwrite a kubeconfig of another cluster: it may be the only key to that cluster.
 fn check_replaceable(file: &Path) -> anyhow::Result<()> {
     let Ok(found) = file.metadata() else { return Ok(()) };
     let ours = |cluster: &kube::config::NamedCluster| cluster.name == "bowline";

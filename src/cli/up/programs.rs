@@ -1,5 +1,5 @@
 //! HAProxy and nginx as `bowline up` runs them for load balancers that ask for one: as children of this process, each
-//! with files in a folder of its own. Where a program is not installed, the load balancer says so until it is.
+//! with files in a folder of its own. If a program is not installed, its load balancer reports that until it is.
 
 use bowline_api::source::BareMetalType;
 use bowline_core::update::{Report, Update};
@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often a program that is not there is looked for.
+/// How often to look for a program that is not installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 /// Starts the programs of this process.
@@ -28,7 +28,7 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// With files in this folder; what they count is shown among `metrics`.
+    /// With files in this folder; the programs' counters are added to `metrics`.
     pub(super) fn new(folder: PathBuf, access_log: bool, metrics: &Metrics) -> Self {
         let (haproxy, nginx) = (haproxy::Counters::default(), nginx::Counters::default());
         metrics.register(|registry| {
@@ -38,7 +38,7 @@ impl Programs {
         Self { folder, haproxy, nginx, access_log }
     }
 
-    /// Where the files of a load balancer are.
+    /// The folder for the files of a load balancer.
     pub(super) fn folder(&self, load_balancer: &str) -> PathBuf {
         self.folder.join(load_balancer)
     }
@@ -54,7 +54,7 @@ impl Programs {
         match self.drive(type_, &options.load_balancer).await {
             Ok(driver) => agent::run(client, options, driver, context).await,
             Err(why) => {
-                // Nobody waits for what a person has to install first.
+                // Readiness does not wait for a program that a person has to install.
                 let waits = Context { readiness: Readiness::default(), ..context.clone() };
                 let told = agent::run(client, options, Missing(why.clone()), waits);
                 match tokio::time::timeout(LOOK_AGAIN, told).await {
@@ -109,8 +109,8 @@ impl Programs {
     }
 }
 
-/// Makes a folder that is ours alone. One that is there is taken only if it is that: in a folder that all may
-/// write to, somebody else may have been faster.
+/// Creates a folder that only this user can use. An existing folder is accepted only if it is private to this user:
+/// in a directory that all users can write to, another user may have created it first.
 fn private(folder: &Path) -> std::io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
@@ -122,7 +122,7 @@ fn private(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Where a program is: in PATH, or where distributions put what only root is expected to run.
+/// Finds a program: in PATH, or where distributions put programs for root.
 fn installed(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
@@ -131,7 +131,7 @@ fn installed(name: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Stands for a program that is not there, and says so.
+/// Takes the place of a program that is not installed, and reports that.
 struct Missing(String);
 
 impl Driver for Missing {

@@ -1,5 +1,5 @@
-//! The roles of `bowline up` in one process: started on what is recorded, stopped in the order in which
-//! nobody misses another. One that ends by itself is the end of all: half of them would only look alive.
+//! The roles of `bowline up` in one process: started from what is recorded, and stopped in an order in
+//! which no role misses another. When one ends by itself, all end: a half of them would only look alive.
 
 use super::Up;
 use super::agents::Agents;
@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-/// All of them.
+/// All roles.
 pub(super) struct Roles {
     pub(super) context: Context,
     stop: watch::Sender<bool>,
@@ -28,12 +28,12 @@ pub(super) struct Roles {
     tasks: Vec<JoinHandle<()>>,
     pods: Option<JoinHandle<()>>,
     failed: mpsc::Receiver<anyhow::Error>,
-    /// How far the demo is.
+    /// The demo's members, as far as agents have reported them.
     pub(super) demo: Option<Served>,
 }
 
 impl Roles {
-    /// Starts them.
+    /// Starts all roles.
     pub(super) async fn start(
         up: &Up,
         client: &Client,
@@ -55,7 +55,7 @@ impl Roles {
             context.clone(),
             up.namespace.clone(),
             up.grace.time(),
-            // Without a cluster a process on this machine is the natural member.
+            // Without a cluster, members are mostly processes on this machine.
             MemberRules { loopback: true, ..up.members.rules(&[admin.address, api]) },
             Proxies::new(up.proxy, &context.metrics, up.data.as_deref()).ok(),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
@@ -94,7 +94,7 @@ impl Roles {
         Ok(Self { context, stop, stop_pods, tasks, pods, failed, demo })
     }
 
-    /// Resolves when one has ended by itself, and says why.
+    /// Resolves when a role has ended by itself, with the reason.
     pub(super) async fn failed(&mut self) -> anyhow::Error {
         match self.failed.recv().await {
             Some(error) => error,
@@ -102,7 +102,7 @@ impl Roles {
         }
     }
 
-    /// Stops them: load balancers let what is under way end, and only then their members go.
+    /// Stops all roles: load balancers drain first, and only then their members end.
     pub(super) async fn stop(self) {
         let _ = self.stop.send(true);
         for task in self.tasks {
@@ -115,7 +115,7 @@ impl Roles {
     }
 }
 
-/// Runs a role, and tells if it ends before it is asked to.
+/// Runs a role, and reports if it ends before it is asked to.
 fn watched(
     name: &'static str,
     role: impl Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -134,7 +134,8 @@ fn watched(
     })
 }
 
-/// Who led before this process is gone: the data is ours alone. A Lease that it left would only delay us.
+/// The leader before this process is gone, since only this process uses the data. A Lease that it left
+/// would only delay the election.
 async fn forget_leader(client: &Client, namespace: &str) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
     match leases.delete(names::LEASE_CONTROLLER, &DeleteParams::default()).await {

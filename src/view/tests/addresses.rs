@@ -1,4 +1,4 @@
-//! What `status --addresses` shows, and the address chain of `explain`.
+//! Tests what `status --addresses` shows, and the address chain of `explain`.
 
 use super::*;
 use crate::view::addresses::Addresses;
@@ -32,7 +32,8 @@ fn on(load_balancer: &str, mut holder: Value) -> Value {
     holder
 }
 
-/// A pool that is fine, one that overlaps it, one that nobody has looked at; addresses in every state.
+/// A pool that is fine, one that overlaps it, one that no leader has processed; addresses in every
+/// state.
 fn some() -> (Vec<AddressPool>, Vec<Address>) {
     let fine =
         [condition("Used", "True", "Used", ""), condition("Readable", "True", "Readable", "")];
@@ -202,7 +203,8 @@ fn no_line_of_addresses_is_wider_than_a_terminal_nor_commands_it() {
     }
 }
 
-/// A cluster without a default load balancer, whose Service `hello` says this and has this status.
+/// A cluster without a default load balancer, whose Service `hello` has these annotations, conditions
+/// and addresses.
 pub(super) fn alone(annotations: Value, conditions: Value, addresses: Vec<Address>) -> Lists {
     let mut lists = lists();
     annotate(&mut lists.leases[0], names::ANNOTATION_DEFAULT_LOAD_BALANCER, "");
@@ -318,7 +320,7 @@ fn a_service_with_an_address_of_its_own_on_a_load_balancer_listens_there() {
         text.contains("  Listens at   203.0.113.2:8000/TCP → demo/hello port http\n"),
         "{text}"
     );
-    // What drains is still served.
+    // A draining address is still served.
     assert!(
         text.contains("               203.0.113.11:8000/TCP → demo/hello port http\n"),
         "{text}"

@@ -1,4 +1,4 @@
-//! What `plan` says would change, for people.
+//! Tests what `plan` shows to people.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What `explain` says of an object, for people.
+//! Tests what `explain` shows to people.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What `explain` and `status` say of one who asks pools for an address: the whole chain, with the reason and
-//! what helps.
+//! Tests what `explain` and `status` show of a consumer that requests an address of a pool: the whole chain,
+//! with the reason and the remedy.
 
 use super::addresses::{address, alone, holder, pool};
 use super::*;
@@ -9,14 +9,14 @@ fn of_pool(name: &str, entry: &str) -> AddressPool {
     pool(name, json!({"addresses": [entry]}), json!({}))
 }
 
-/// A Service beside `hello` that has an address.
+/// A holder: a Service beside `hello` that has an address.
 fn has(name: &str) -> Value {
     let mut holder = holder(name, None);
     holder["uid"] = json!(name);
     holder
 }
 
-/// The Service `hello` with these annotations on its load balancer, as it is served there.
+/// The Service `hello` with these annotations, served on its load balancer.
 fn served(annotations: Value) -> Lists {
     let mut lists = settled();
     lists.services[0].metadata.annotations = object(annotations);
@@ -120,7 +120,7 @@ fn a_wish_that_is_not_met_is_a_problem_of_one_who_is_served() {
         assert!(served.contains(&format!("Problems - {problem}")), "{served}");
         assert!(served.contains(&format!("What helps {helps}")), "{served}");
         assert!(!served.contains("spec.addresses"), "{served}");
-        // One who was never there waits, for the same reason.
+        // A Service that was never served waits, for the same reason.
         let mut lists = self::served(annotations);
         lists.plans.clear();
         let text = joined(&explained(lists.clone(), Subject::Service, "demo", "hello"));
@@ -205,7 +205,7 @@ fn what_an_agent_may_still_serve_is_held_until_the_leader_gives_it_up() {
     let mut lists = served(json!({"bowline.dev/address-pool": "public"}));
     let one_each = json!({"addresses": ["203.0.113.0/24"], "perNamespaceQuota": 1});
     lists.pools = Some(vec![pool("public", one_each, json!({}))]);
-    // It has turned to IPv6, and is to give up at once the one address of its namespace.
+    // This Service has changed to IPv6, and should release the only address of its namespace at once.
     let mut turned = lists.services[0].clone();
     turned.metadata.name = Some("turned".into());
     turned.metadata.uid = Some("turned".into());
@@ -217,7 +217,7 @@ fn what_an_agent_may_still_serve_is_held_until_the_leader_gives_it_up() {
     lists.addresses = held(by);
     let text = joined(&explained(lists.clone(), Subject::Service, "demo", "hello"));
     assert!(text.contains("Problems - QuotaReached"), "{text}");
-    // On no load balancer nothing holds it back.
+    // On no load balancer, nothing delays the release.
     lists.addresses = held(has("turned"));
     let text = joined(&explained(lists, Subject::Service, "demo", "hello"));
     assert!(text.contains("Problems - Recording"), "{text}");

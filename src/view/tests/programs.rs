@@ -1,4 +1,4 @@
-//! What programs read: every field of the JSON.
+//! Tests what programs read: every field of the JSON.
 
 use super::*;
 
@@ -12,14 +12,14 @@ fn holder(identity: &str, seconds: i64) -> Value {
     json!({"identity": identity, "silentSeconds": seconds, "overdue": false})
 }
 
-/// That its only agent has applied all of it.
+/// The JSON for a plan that the only agent has applied.
 fn applied() -> Value {
     let mut agent = holder(HOLDER, 5);
     agent["state"] = json!("Yes");
     json!({"state": "Yes", "agent": holder(HOLDER, 5), "agents": [agent]})
 }
 
-/// The load balancer of the settled cluster, for programs.
+/// The JSON of the settled cluster's load balancer.
 fn local() -> Value {
     let listener = |port: u16, protocol: &str, serves: Value| json!({"address": "127.0.0.1", "port": port, "protocol": protocol, "serves": serves});
     json!({

@@ -1,4 +1,4 @@
-//! What is said by who may not read Secrets.
+//! Tests what a user without access to Secrets sees.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What `status` says of load balancers and their agents, for people.
+//! Tests what `status` shows to people about load balancers and their agents.
 
 use super::*;
 
@@ -25,7 +25,8 @@ Refused:
     );
 }
 
-/// What `status` says of the plan of `local` when its agent's Lease and its own status are changed.
+/// What `status` shows about the plan of `local` after a change of its agent's Lease and its own
+/// status.
 fn applied(change: impl FnOnce(&mut Lease, &mut LoadBalancer)) -> (Applied, String) {
     let mut lists = settled();
     change(&mut lists.leases[1], &mut lists.load_balancers[0]);
@@ -150,7 +151,7 @@ fn every_agent_is_shown_and_one_that_is_behind_is_named() {
     let recent = "2030-01-01T00:00:08Z";
     assert_eq!(applied(|lease, _| both(lease, "", recent)).0, Applied::Yes);
     assert_eq!(applied(|lease, _| both(lease, "f", recent)).0, Applied::Older);
-    // One that is overdue beside one that is heard of is dead, or will show that it is not.
+    // An overdue agent beside one that renews in time is dead, or will show that it is not.
     assert_eq!(applied(|lease, _| both(lease, "f", "2029-12-31T00:00:00Z")).0, Applied::Yes);
 
     let mut lists = settled();

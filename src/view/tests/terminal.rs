@@ -1,8 +1,9 @@
-//! What every view keeps to on a terminal: no commands of others, and 80 columns.
+//! Tests what holds for every view on a terminal: no control characters from foreign text, and 80
+//! columns.
 
 use super::*;
 
-/// All texts about a cluster with a Service and an Ingress of this name.
+/// The texts of all views of a cluster with a Service and an Ingress of this name.
 fn texts(lists: Lists, name: &str, load_balancer: &str) -> [String; 5] {
     let facts = facts(lists);
     let explain = |subject, namespace: &str, name: &str| {
@@ -18,7 +19,7 @@ fn texts(lists: Lists, name: &str, load_balancer: &str) -> [String; 5] {
     ]
 }
 
-/// Every text that somebody else may write says `text`.
+/// A cluster in which every foreign text is `text`.
 fn with_everywhere(text: &str) -> Lists {
     let mut lists = settled();
     for slice in &mut lists.slices {

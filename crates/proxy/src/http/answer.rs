@@ -1,6 +1,6 @@
-//! Answers that the proxy gives itself: no rule, no member, redirects, refusals. A status, at most a
-//! location, and one short line of plain text; never anything that the client sent, except the path
-//! and query of a redirect, which go back to who sent them.
+//! Responses that the proxy sends itself: no rule, no member, redirects, refusals. Each is a status,
+//! at most a location, and one short line of plain text. It never contains anything that the client
+//! sent, except the path and query of a redirect, which only that client gets.
 
 use super::connection::Connection;
 use bytes::Bytes;
@@ -9,28 +9,28 @@ use pingora_http::ResponseHeader;
 use pingora_proxy::Session;
 use std::time::Duration;
 
-/// How long a body that nobody wants is read.
+/// How long an unused request body is read.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How much of it before the answer.
+/// How much of it is read before the response.
 const SMALL: usize = 64 * 1024;
 
-/// An answer of our own.
+/// A response of the proxy itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// Its status.
+    /// The status.
     pub(super) status: u16,
-    /// Where the client is sent.
+    /// The location of a redirect.
     pub(super) location: Option<String>,
 }
 
 impl Answer {
-    /// A status and the line that goes with it.
+    /// A response with a status and no location.
     pub(super) fn status(status: u16) -> Self {
         Self { status, location: None }
     }
 
-    /// Sends it without asking a member. A small body is taken in first, so that the connection can be
-    /// used again.
+    /// Sends the response instead of forwarding the request. A small body is read first, so that the
+    /// connection can be used again.
     pub(super) async fn send_instead(
         &self,
         session: &mut Session,
@@ -46,7 +46,7 @@ impl Answer {
         self.send(session).await
     }
 
-    /// Sends it.
+    /// Sends the response.
     pub(super) async fn send(&self, session: &mut Session) -> Result<()> {
         let body = text(self.status);
         let mut response = ResponseHeader::build(self.status, Some(4))?;
@@ -65,7 +65,7 @@ impl Answer {
         if !empty {
             session.write_response_body(Some(Bytes::from_static(body.as_bytes())), true).await?;
         }
-        // To close before the rest of the body is read would take the answer back.
+        // To close before the rest of the body is read would make the client lose the response.
         if !session.is_http2() && !session.as_mut().is_body_done() {
             let _ = tokio::time::timeout(PATIENCE, discard(session, usize::MAX)).await;
         }
@@ -73,7 +73,7 @@ impl Answer {
     }
 }
 
-/// Reads the body and forgets it, until it is over or was larger than that.
+/// Reads and drops the body, until it ends or has this many bytes.
 async fn discard(session: &mut Session, most: usize) {
     let mut left = most;
     while !session.as_mut().is_body_done() && left > 0 {
@@ -84,7 +84,7 @@ async fn discard(session: &mut Session, most: usize) {
     }
 }
 
-/// The same outside of pingora, for a connection that is closed afterwards.
+/// The same response without pingora, for a connection that is closed afterwards.
 pub(super) fn raw(status: u16) -> Vec<u8> {
     let body = text(status);
     let reason = http::StatusCode::from_u16(status)

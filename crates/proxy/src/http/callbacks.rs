@@ -1,12 +1,13 @@
-//! What pingora is told to do with each request once [`super::decide`] has found where it goes: which
-//! member gets it, what the member is told, whether it is tried again, what is answered otherwise. It
-//! holds no state but the tables that updates swap.
+//! The callbacks of pingora for each request: which member gets it, what the member is sent, whether
+//! it is retried, and which error the client gets. [`super::decide`] finds the rule. It holds no state
+//! but the tables that updates swap.
 //!
-//! A request is tried again where that is safe: always when no connection could be made; after it was
-//! sent only if nothing has come back and either an HTTP/2 member says that it did not begin with it,
-//! or its method is idempotent and it has no body or went over a kept connection that the member
-//! closed. A member that was silent for too long is not asked twice. Members that failed are not tried
-//! again for the same request. While the body of a request is not over nobody blames the member.
+//! A request is retried if that is safe: always when no connection could be made. After it was sent,
+//! only if no response has begun and either an HTTP/2 member reports that it did not process the
+//! request, or the method is idempotent and the request has no body or went over a kept connection
+//! that the member closed. A request is not retried after a member was silent for too long, nor on a
+//! member that failed for it. While the request body is incomplete, a timeout is not counted as the
+//! member's failure.
 
 use super::answer::Answer;
 use super::cookies;
@@ -32,15 +33,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-/// Answers what pingora asks.
+/// Implements pingora's callbacks.
 pub(crate) struct Callbacks {
     shared: Arc<Shared>,
-    /// Whose turn it is among weighted pools.
+    /// Counts the choices among weighted pools.
     pub(super) turn: AtomicU64,
 }
 
 impl Callbacks {
-    /// Decides by these tables.
+    /// Callbacks that decide by these tables.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, turn: AtomicU64::new(0) }
     }
@@ -49,7 +50,7 @@ impl Callbacks {
         &self.shared
     }
 
-    /// When a request that pingora keeps no fitting time for is over.
+    /// Resolves when a request times out for which pingora has no fitting timeout.
     fn over(
         &self,
         pace: Arc<Pace>,
@@ -67,13 +68,13 @@ impl Callbacks {
     }
 }
 
-/// Who speaks first where pingora keeps no time that fits; nothing where it does.
+/// The pace of a request for which pingora has no fitting timeout; None if pingora has one.
 fn pace(session: &mut Session, pool: &Pool) -> Option<Arc<Pace>> {
     let h2c = pool.speaks == Speaks::H2c;
     if h2c && !session.as_mut().is_body_empty() {
         return Some(Pace::new(Turn::Client));
     }
-    // Only these are passed on.
+    // No other upgrades are forwarded.
     let socket = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     let upgrade = session.req_header().headers.get(http::header::UPGRADE).is_some_and(socket);
     (!h2c && upgrade && session.is_upgrade_req()).then(|| Pace::new(Turn::Member))
@@ -131,10 +132,10 @@ impl ProxyHttp for Callbacks {
             addr: scope.connection.client.ip(),
             cookie: name.and_then(|name| cookies::named(session.req_header(), &name)),
         };
-        // What was picked before is let go first: it is no longer a request of that member.
+        // Release the previous member first: the request is no longer with it.
         ctx.pick = None;
         let Some(pick) = backend.pool.pick(&client, &ctx.failed) else {
-            // Where some were tried in vain, it is their failure that the client is told of.
+            // If other members were tried in vain, the client gets a status for their failure.
             let status = if ctx.failed.is_empty() { 503 } else { 502 };
             return Err(Error::new_up(ErrorType::HTTPStatus(status)));
         };
@@ -252,7 +253,7 @@ impl ProxyHttp for Callbacks {
                 // Pingora would send chunks, which such a client cannot read.
                 return Err(Error::new_down(ErrorType::HTTPStatus(505)));
             }
-            // What has no length ends with the connection.
+            // A response without a length ends with the connection.
             response.remove_header(&http::header::TRANSFER_ENCODING);
         }
         if let Some(mut cookie) = ctx.pick.as_ref().and_then(Pick::cookie_to_set) {
@@ -296,7 +297,7 @@ impl ProxyHttp for Callbacks {
             return Error::new_down(ErrorType::HTTPStatus(Verdict::Slow.status()));
         }
         let answered = session.response_written().is_some();
-        // An HTTP/2 member says of some requests that it did not begin with them.
+        // An HTTP/2 member can report that it did not process a request.
         let untouched = *error.etype() == ErrorType::H2Error && error.retry();
         // A kept connection that the member closed says nothing about the member.
         error.retry.decide_reuse(kept);
@@ -362,7 +363,7 @@ impl ProxyHttp for Callbacks {
     }
 }
 
-/// What a client is told of an error; nothing where it is gone.
+/// The status that a client gets for an error; 0 if the client is gone.
 fn status(error: &Error) -> u16 {
     match (error.etype(), error.esource()) {
         (ErrorType::HTTPStatus(status), _) => *status,

@@ -1,11 +1,11 @@
-//! Where a chunked body ends. It follows the framing byte by byte and judges nothing: pingora reads the
-//! same bytes and refuses what is malformed. [`super::stream`] asks it, so that a body never reads into
-//! the request after it.
+//! Finds the end of a chunked body. It follows the framing byte by byte and refuses nothing: pingora
+//! reads the same bytes and refuses malformed ones. [`super::stream`] calls it, so that a body never
+//! reads into the next request.
 
-/// How far a chunked body has come.
+/// The position in a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Chunks {
-    /// In a line that says a size.
+    /// In a line with a chunk size.
     Size { size: u64, extension: bool },
     /// In the data of a chunk and the line end after it.
     Data { left: u64 },
@@ -27,7 +27,7 @@ impl Chunks {
         self == Self::Done
     }
 
-    /// Goes on with these bytes; says how many of them are of the body.
+    /// Reads these bytes; returns how many of them belong to the body.
     pub(super) fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() && !self.is_done() {

@@ -1,5 +1,6 @@
-//! The life of a client's connection: request after request on HTTP/1.1, streams side by side on
-//! HTTP/2, until it is idle for too long, drains, or is cut. It decides nothing about requests.
+//! The life of a client's connection: requests one after another on HTTP/1.1, concurrent streams on
+//! HTTP/2, until it is idle for too long, drains, or is cut. It decides nothing about requests; `listen`
+//! calls it.
 
 use super::answer;
 use super::callbacks::Callbacks;
@@ -27,21 +28,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// How long an idle connection stays when its place is wanted, or when the proxy is about to end: long
-/// enough for a request that is already on its way.
+/// How long an idle connection stays when its place is wanted or the proxy is about to end: long enough
+/// for a request that is already on its way.
 const BRIEFLY: Duration = Duration::from_secs(1);
-/// How often a connection that waits for a request looks whether its place is wanted.
+/// How often a connection that waits for a request checks whether its place is wanted.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
-/// What of an answer waits in memory for its client, on HTTP/2.
+/// How many bytes of a response wait in memory for the client, on HTTP/2.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Malformed streams after which an HTTP/2 connection is closed.
 const MALFORMED: u32 = 32;
 
-/// Pingora's side: one for each worker, which shares its connections to members among all listeners.
+/// Pingora's side: one for each worker, which shares connections to members among all listeners.
 #[derive(Clone)]
 pub(crate) struct Http {
     proxy: Arc<HttpProxy<Callbacks>>,
-    /// Pingora wants to be told of the end; connections here end by themselves.
+    /// Pingora requires a shutdown signal; connections here end by themselves.
     never: watch::Receiver<bool>,
 }
 
@@ -67,26 +68,26 @@ impl Callbacks {
     }
 }
 
-/// What is known of a connection while its requests are answered.
+/// What is known of a connection while it serves requests.
 pub(crate) struct Connection {
-    /// Tells connections apart.
+    /// Unique among the connections.
     pub(crate) id: u64,
-    /// Where the client is.
+    /// The address of the client.
     pub(crate) client: SocketAddr,
-    /// Where it came in.
+    /// The local address that the client connected to.
     pub(crate) local: SocketAddr,
-    /// What it was given over TLS; none in clear text.
+    /// The name and certificate of the TLS session; None in clear text.
     pub(crate) tls: Option<Given>,
-    /// Whose sites it meets.
+    /// The sites that it can reach.
     pub(crate) entry: Arc<Entry>,
-    /// Where it was accepted.
+    /// The listener that accepted it.
     pub(crate) listener: Arc<Listener>,
-    /// What its requests' members are told of it.
+    /// What members are told of the client.
     pub(super) told: Told,
 }
 
 impl Connection {
-    /// One that begins.
+    /// A new connection.
     pub(crate) fn new(
         id: u64,
         client: SocketAddr,
@@ -99,7 +100,7 @@ impl Connection {
         Self { id, client, local, tls, entry, listener, told }
     }
 
-    /// Whether it should end with the request at hand: its listener drains, or its place is wanted.
+    /// Whether it should end after the current request: its listener drains, or its place is wanted.
     pub(super) fn is_ending(&self) -> bool {
         self.listener.connections().are_ending() || self.listener.is_crowded()
     }
@@ -173,8 +174,8 @@ async fn http1(
     }
 }
 
-/// Waits for the next request; says whether one begins in time. Who waits where places are short, or
-/// where all are asked to leave, has little time left.
+/// Waits for the next request; returns whether one begins in time. The wait is short when places run short
+/// or when all connections have to end.
 async fn begins(connection: &Connection, stream: &mut Downstream, patience: Duration) -> bool {
     let since = Instant::now();
     let connections = connection.listener.connections();
@@ -236,8 +237,8 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
                         refuse(&mut request, &connection, &shared);
                         continue;
                     };
-                    // The connection has a place for one request. A place comes last, since another client
-                    // may lose one for it.
+                    // The connection has a place for one request. The place for a further one is taken
+                    // last, since another client may lose one for it.
                     let place = if requests.is_empty() {
                         None
                     } else {
@@ -286,8 +287,8 @@ async fn http2(http: Http, shared: Arc<Shared>, connection: Arc<Connection>, str
     }
 }
 
-/// The bytes for a head, of its connection's and of all; nothing if there are too few. A small head takes
-/// none.
+/// Takes the bytes for a head from the budget of the connection and of all clients; None if there are too
+/// few. A small head takes none.
 fn bytes(
     large: usize,
     of_connection: &Arc<Budget>,
@@ -301,7 +302,7 @@ fn bytes(
     Some(Some((here, shared.hall.heads.take(connection.client.ip(), large)?)))
 }
 
-/// What a head takes, as HTTP/2 counts it.
+/// The size of a head, as HTTP/2 counts it.
 fn size(request: &RequestHeader) -> usize {
     let field = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
         name.as_str().len() + value.len() + 32
@@ -309,7 +310,7 @@ fn size(request: &RequestHeader) -> usize {
     request.raw_path().len() + request.headers.iter().map(field).sum::<usize>()
 }
 
-/// Answers a request for which its client has no place, or which there is no memory for.
+/// Refuses a request for which its client has no place, or for whose head no bytes are left.
 fn refuse(request: &mut Http2Session, connection: &Connection, shared: &Shared) {
     ListenerStats::add(&connection.listener.stats().refused, 1);
     shared.counters.refused_request(503);

@@ -1,6 +1,6 @@
-//! The cookies of a request. HTTP/2 lets a client send them as several fields, so that each can be
-//! compressed alone; HTTP/1.1 knows one field, and many members read only one of several. Pure functions
-//! over request heads.
+//! The cookies of a request. HTTP/2 lets a client send several cookie fields, so that each can be
+//! compressed alone; HTTP/1.1 allows one field, and many members read only one of several. Pure
+//! functions over request heads.
 
 use http::HeaderValue;
 use http::header::COOKIE;
@@ -18,7 +18,7 @@ pub(super) fn named<'a>(request: &'a RequestHeader, name: &str) -> Option<&'a st
         .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
-/// Makes one field of several, joined by `; ` (RFC 9113, 8.2.3), for a member that speaks HTTP/1.1.
+/// Joins several cookie fields into one with `; ` (RFC 9113, 8.2.3), for a member that speaks HTTP/1.1.
 pub(super) fn join(request: &mut RequestHeader) -> Result<()> {
     let fields = request.headers.get_all(COOKIE);
     if fields.iter().nth(1).is_none() {
@@ -31,7 +31,7 @@ pub(super) fn join(request: &mut RequestHeader) -> Result<()> {
         }
         joined.extend_from_slice(field.as_bytes());
     }
-    // Nothing was added that a value may not have.
+    // Only bytes that a header value may have were joined.
     if let Ok(joined) = HeaderValue::from_bytes(&joined) {
         request.insert_header(COOKIE, joined)?;
     }

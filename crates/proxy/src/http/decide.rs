@@ -1,5 +1,5 @@
-//! Which rule a request meets and what comes of it: a pool, or an answer of our own. It looks into the
-//! tables that updates swap, and changes nothing.
+//! Finds the rule of a request and what follows from it: a pool, or a response of the proxy itself. It
+//! reads the tables that updates swap, and changes nothing. The callbacks use it.
 
 use super::answer::Answer;
 use super::callbacks::Callbacks;
@@ -80,13 +80,14 @@ impl Callbacks {
     }
 }
 
-/// One of the pools, by weight, in an even sequence.
+/// Chooses one of the pools by weight, evenly spread over the turns.
 fn choose(pools: &[WeightedPool], turn: u64) -> Option<&str> {
     if let [only] = pools {
         return (only.weight > 0).then_some(&only.pool);
     }
     let total: u64 = pools.iter().map(|pool| u64::from(pool.weight)).sum();
-    // Steps of the golden ratio: close to the weights over any stretch, whatever other rules take.
+    // Steps of the golden ratio: close to the weights over any stretch of turns, also if other rules
+    // use some of them.
     let turn = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mut at = u64::try_from((u128::from(turn) * u128::from(total)) >> 64).unwrap_or(0);
     pools.iter().find_map(|pool| {
@@ -99,7 +100,7 @@ fn choose(pools: &[WeightedPool], turn: u64) -> Option<&str> {
     })
 }
 
-/// Where a redirect sends a client.
+/// The response for a redirect.
 fn redirected(redirect: &Redirect, target: &Target, local: SocketAddr, secure: bool) -> Answer {
     let scheme = redirect.scheme.as_deref().unwrap_or(if secure { "https" } else { "http" });
     let host = match &redirect.host {

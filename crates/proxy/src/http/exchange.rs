@@ -1,5 +1,5 @@
-//! What is known of a request while it is answered. However it ends, it is counted and logged once: also
-//! when pingora is not asked any more, because the request was dropped.
+//! The state of one request. It is counted and logged exactly once, however it ends: also when the
+//! request is dropped and pingora calls no callback any more.
 
 use super::log::{self, Outcome};
 use super::pace::Pace;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// What is known of a request while it is answered.
+/// The state of a request while it is served.
 pub(crate) struct Exchange {
     shared: Arc<Shared>,
     pub(super) scope: Option<Arc<Scope>>,
@@ -24,13 +24,13 @@ pub(crate) struct Exchange {
     pub(super) tries: u8,
     /// The member that was tried last, for the log.
     pub(super) member: Option<SocketAddr>,
-    /// What the log says should the request be dropped.
+    /// What the log needs if the request is dropped.
     asked: Option<Asked>,
     began: Instant,
     ended: bool,
 }
 
-/// A request as the log knows it.
+/// The part of a request that is logged.
 struct Asked {
     method: http::Method,
     version: http::Version,
@@ -47,7 +47,7 @@ impl Asked {
     }
 }
 
-/// What became of a request.
+/// How a request ended.
 #[derive(Default)]
 pub(super) struct Ended<'a> {
     pub(super) status: u16,
@@ -57,7 +57,7 @@ pub(super) struct Ended<'a> {
 }
 
 impl Exchange {
-    /// Of a request that begins now.
+    /// The state of a request that begins now.
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         Self {
             shared,
@@ -75,19 +75,19 @@ impl Exchange {
         }
     }
 
-    /// Keeps what the log will say.
+    /// Keeps what the log will need.
     pub(super) fn asked(&mut self, request: &RequestHeader) {
         if self.shared.options.access_log.is_some() {
             self.asked = Some(Asked::of(request));
         }
     }
 
-    /// Why it is being ended from outside, if it is.
+    /// Why the request is being ended from outside, if it is.
     pub(super) fn verdict(&self) -> Option<Verdict> {
         self.scope.as_ref().and_then(|scope| scope.verdict())
     }
 
-    /// Counts and logs how it ended, and lets the member go.
+    /// Counts and logs how the request ended, and releases the member.
     pub(super) fn end(&mut self, ended: &Ended<'_>) {
         if std::mem::replace(&mut self.ended, true) {
             return;

@@ -1,13 +1,14 @@
-//! Tells members who the client is. What a client says about itself in these headers is dropped,
-//! except `X-Forwarded-For`, to which its address is appended: only the last entry can be trusted.
-//! Names with underscores count as well, since many members read both as one.
+//! The headers that tell members about the client. The proxy drops these headers from the client's
+//! request, except `X-Forwarded-For`, to which it appends the client's address: only the last entry
+//! can be trusted. Names with underscores are dropped too, since many members read both spellings
+//! as one.
 
 use http::HeaderValue;
 use pingora_core::Result;
 use pingora_http::RequestHeader;
 use std::net::IpAddr;
 
-/// What only a proxy says.
+/// Headers that only a proxy may set.
 const OURS: [&str; 10] = [
     "forwarded",
     "x-forwarded-for",
@@ -21,7 +22,7 @@ const OURS: [&str; 10] = [
     "x-real-ip",
 ];
 
-/// What members are told of all requests on one connection.
+/// What members are told about all requests of one connection.
 #[derive(Debug)]
 pub(super) struct Told {
     client: HeaderValue,
@@ -30,11 +31,11 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Of a client that came to this port, over TLS or not.
+    /// For a client that connected to this port, with TLS or without.
     pub(super) fn new(client: IpAddr, port: u16, secure: bool) -> Self {
         let client = HeaderValue::try_from(client.to_canonical().to_string());
         Self {
-            // Digits, dots and colons always fit.
+            // Digits, dots and colons are always valid.
             client: client.unwrap_or(HeaderValue::from_static("unknown")),
             port: port.into(),
             proto: HeaderValue::from_static(if secure { "https" } else { "http" }),
@@ -63,7 +64,7 @@ impl Told {
         Ok(())
     }
 
-    /// The list with the client at its end. What is no text is left out.
+    /// The list with the client at its end. Values that are no text are left out.
     fn forwarded_for<'a>(&self, before: impl Iterator<Item = &'a HeaderValue>) -> HeaderValue {
         let mut list = Vec::new();
         let before = before.filter_map(|value| value.to_str().ok());
@@ -81,7 +82,7 @@ impl Told {
     }
 }
 
-/// Whether only a proxy says it.
+/// Whether only a proxy may set this header.
 fn is_ours(name: &str) -> bool {
     let alike = |a: u8, b: u8| a == b || (a == b'_' && b == b'-');
     let same = |ours: &str| {

@@ -1,11 +1,10 @@
-//! Reads the head of a request within its limits and refuses what two servers could read differently.
-//! It decides nothing about where the request goes; the connection loop calls it before pingora.
+//! Reads the head of a request within its limits and refuses what two servers could read differently. It does not
+//! decide where the request goes; the connection loop calls it before pingora.
 //!
 //! Refused with 503: a large head of a client that holds its share of the bytes for large heads, and a large head
-//! whose bytes go to a client that holds fewer.
-//! Refused with 400: a length beside a transfer coding, two unlike lengths, any transfer coding but
-//! `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a head that is too large. A head
-//! that does not come in time is answered with 408.
+//! that loses its bytes to a client that holds fewer. Refused with 400: both a length and a transfer coding, two
+//! different lengths, any transfer coding but `chunked`, HTTP/1.1 without a host, two hosts. Refused with 431: a
+//! head that is too large. A head that does not arrive in time is answered with 408.
 
 use super::chunks::Chunks;
 use super::stream::{Downstream, Expects};
@@ -19,38 +18,37 @@ use tokio::time::Instant;
 
 /// The most header fields of a request.
 const MOST_FIELDS: usize = 128;
-/// Bytes of a head that are part of what any request takes, and are counted nowhere.
+/// The part of a head that every request may use without being counted.
 pub(super) const SMALL: usize = 8 * 1024;
-/// How every HTTP/2 connection begins.
+/// The start of every HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What a connection brings next.
+/// What comes next on a connection.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The head of a request, and what it takes of the bytes for heads; its body may follow on the
-    /// connection.
+    /// The head of a request, and the bytes for large heads that it holds. The body may follow on the connection.
     Request(BytesMut, Option<HeadBytes>),
     /// HTTP/2 in clear text.
     Http2,
     /// Nothing: the client closed, or was silent for too long.
     Closed,
-    /// Something to be answered with this status, and no more.
+    /// Something to answer with this status, before the connection is closed.
     Refused(u16),
 }
 
-/// How long and how large a head may be.
+/// Limits of a head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Bytes.
+    /// The most bytes.
     pub(crate) size: usize,
-    /// From the first byte to the last.
+    /// The longest time from the first byte to the last.
     pub(crate) time: Duration,
     /// Whether HTTP/2 may begin here.
     pub(crate) http2: bool,
 }
 
-/// Waits for the first bytes of the next request; says whether they came, or nothing when the time is
-/// over. It can be cancelled without loss.
+/// Waits for the first bytes of the next request; returns whether they came, or None when the time is over. Safe
+/// to cancel.
 pub(crate) async fn begin(stream: &mut Downstream, time: Duration) -> Option<bool> {
     let read = tokio::time::timeout(time, stream.read_ahead()).await.ok()?;
     Some(matches!(read, Ok(1..)))
@@ -119,7 +117,7 @@ enum Verdict {
     Refused(u16),
 }
 
-/// The length of the head that these bytes begin with, if they do.
+/// The length of the head at the start of these bytes, if there is one.
 #[cfg(feature = "fuzzing")]
 pub(super) fn whole(bytes: &[u8]) -> Option<usize> {
     let bounds = Bounds { size: usize::MAX, time: Duration::ZERO, http2: true };
@@ -129,7 +127,7 @@ pub(super) fn whole(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// What these bytes are, of which the first `looked_at` hold no whole head.
+/// Classifies these bytes; the first `looked_at` contain no complete head.
 fn judge(bytes: &[u8], looked_at: usize, bounds: &Bounds) -> Verdict {
     if bounds.http2 && bytes.starts_with(b"PRI") {
         return match bytes.len() {
@@ -156,13 +154,13 @@ fn judge(bytes: &[u8], looked_at: usize, bounds: &Bounds) -> Verdict {
     }
 }
 
-/// Whether a line without anything in it is there, with which a head ends.
+/// Whether the bytes contain the empty line that ends a head.
 fn has_end(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', bytes)
         .any(|at| matches!(bytes[at + 1..], [b'\n', ..] | [b'\r', b'\n', ..]))
 }
 
-/// What follows the head; nothing if the request could be read in two ways.
+/// What follows the head; None if two servers could read the request differently.
 fn expects(request: &httparse::Request<'_, '_>) -> Option<Expects> {
     let mut length = None;
     let mut chunked = false;
@@ -264,7 +262,7 @@ mod tests {
         assert_eq!(judge(PREFACE, 0, &Bounds { http2: false, ..BOUNDS }), Verdict::Refused(400));
     }
 
-    /// Pieces that heads are made of, and that nearly are.
+    /// Pieces of valid heads, and of nearly valid ones.
     fn piece() -> impl Strategy<Value = Vec<u8>> {
         let written = proptest::sample::select(vec![
             "GET / HTTP/1.1\r\n",
@@ -287,7 +285,7 @@ mod tests {
         ]
     }
 
-    /// Mostly heads with fields in any number and order; else pieces, which hardly ever make a head.
+    /// Mostly heads with fields in any number and order; otherwise pieces, which hardly ever form a head.
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let line = proptest::sample::select(vec!["GET / HTTP/1.1\r\n", "POST / HTTP/1.0\r\n"]);
         let field = proptest::sample::select(vec![

@@ -1,11 +1,12 @@
-//! The access log: one line of JSON for each request, handed to whoever asked for it. It never waits.
+//! The access log: formats one line of JSON for each request, which goes to the configured sink. It
+//! never waits.
 
 use super::connection::Connection;
 use serde::Serialize;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
 
-/// What a line says.
+/// The fields of a line.
 #[derive(Debug, Serialize)]
 pub(super) struct Line<'a> {
     time: String,
@@ -29,7 +30,7 @@ pub(super) struct Line<'a> {
     error: Option<&'a str>,
 }
 
-/// What became of a request.
+/// How a request ended.
 pub(super) struct Outcome<'a> {
     pub(super) host: &'a str,
     pub(super) path: &'a str,
@@ -45,7 +46,7 @@ pub(super) struct Outcome<'a> {
     pub(super) error: Option<&'a str>,
 }
 
-/// The line of a request that ended now.
+/// The line of a request that ends now.
 pub(super) fn line(connection: &Connection, outcome: &Outcome<'_>, now: SystemTime) -> String {
     let line = Line {
         time: rfc3339(now),

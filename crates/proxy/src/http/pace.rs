@@ -1,7 +1,7 @@
-//! Whose turn it is in an exchange, and for how long it may be silent. It is kept where pingora keeps no
-//! time that would fit: uploads to HTTP/2 members, where pingora's silence begins with the head, and
-//! upgrades, where one time holds for the handshake and the tunnel. [`super::callbacks`] says what
-//! happens; [`super::scope`] asks whether it is over.
+//! Which side of an exchange must send next, and how long it may be silent. It is used where pingora has
+//! no fitting timeout: for uploads to HTTP/2 members, where pingora's timeout starts with the head, and
+//! for upgrades, where one timeout would hold for the handshake and the tunnel. [`super::callbacks`]
+//! reports progress; [`super::scope`] ends the request when the time is over.
 
 use super::scope::Verdict;
 use futures::future::BoxFuture;
@@ -11,21 +11,21 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// How often a silence is looked at again: what is allowed may have changed.
+/// How often the timeout is read again: it may have changed.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Who is expected to say something.
+/// The side that must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The client: its body is not over.
+    /// The client: its body is incomplete.
     Client,
     /// The member.
     Member,
-    /// Either: a tunnel, or an answer that came before the body was over.
+    /// Either side: a tunnel, or a response that began before the body was complete.
     Either,
 }
 
-/// Whose turn it is, and since when.
+/// Which side must send next, and since when.
 #[derive(Debug)]
 pub(super) struct Pace {
     start: Instant,
@@ -35,20 +35,20 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// It begins now.
+    /// Starts now.
     pub(super) fn new(turn: Turn) -> Arc<Self> {
         let turn = AtomicU8::new(turn as u8);
         Arc::new(Self { start: Instant::now(), last: AtomicU64::new(0), turn })
     }
 
-    /// Something was said, and it is the turn of these now.
+    /// A side has sent something; now this side must send.
     pub(super) fn went_on(&self, turn: Turn) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
         self.turn.store(turn as u8, Ordering::Relaxed);
     }
 
-    /// Whose turn it is.
+    /// The side that must send next.
     pub(super) fn turn(&self) -> Turn {
         match self.turn.load(Ordering::Relaxed) {
             0 => Turn::Client,
@@ -57,7 +57,7 @@ impl Pace {
         }
     }
 
-    /// Resolves when those whose turn it is were silent for longer than they may.
+    /// Resolves when the side that must send was silent for longer than allowed.
     pub(super) fn over(
         self: Arc<Self>,
         allowed: impl Fn(Turn) -> Duration + Send + 'static,
@@ -92,7 +92,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// How long it takes until it is over, and what is found then.
+    /// How long it takes until the exchange times out, and with which verdict.
     async fn over(pace: &Arc<Pace>) -> (Verdict, Duration) {
         let start = Instant::now();
         let allowed = |turn| match turn {

@@ -1,5 +1,5 @@
-//! How a member is connected to: timeouts, HTTP version, which kept connections may be used, and the
-//! PROXY protocol header where the pool asks for one.
+//! How the proxy connects to a member: timeouts, HTTP version, which kept connections it may use,
+//! and the PROXY protocol header if the pool asks for one. The callbacks use it.
 
 use super::connection::Connection;
 use crate::options::Limits;
@@ -18,10 +18,10 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-/// Streams side by side on one HTTP/2 connection to a member.
+/// Concurrent streams on one HTTP/2 connection to a member.
 const STREAMS: usize = 100;
 
-/// The member as pingora connects to it.
+/// The member as pingora's peer.
 pub(super) fn to(
     member: SocketAddr,
     pool: &Pool,
@@ -45,7 +45,8 @@ pub(super) fn to(
     if pool.proxy_protocol {
         let header = Header::new(connection.client, connection.local, Carrier::Stream);
         options.custom_l4 = Some(Arc::new(Announced { header, patience: connect }));
-        // The header is about one client's connection, so only that one may use it again.
+        // The header is about one client's connection, so only that connection may use this one
+        // again.
         peer.group_key = connection.id | 1 << 63;
     } else {
         peer.group_key = shared.generations.of(member);
@@ -62,7 +63,7 @@ fn or(milliseconds: Option<u32>, default: Duration) -> Duration {
     milliseconds.map_or(default, |ms| Duration::from_millis(u64::from(ms)))
 }
 
-/// Connects and says at once for whom.
+/// Connects and sends the PROXY protocol header at once.
 #[derive(Debug)]
 struct Announced {
     header: Header,

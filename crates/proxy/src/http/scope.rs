@@ -1,7 +1,7 @@
-//! What a request knows of its surroundings beside what pingora passes on, and how it is ended from
-//! outside: because its member has drained for long enough, or because somebody was silent for too
-//! long. Where it can be, the request is made to fail, so that it is answered, counted and logged as
-//! others are; else it is dropped.
+//! The context of a request beside what pingora passes on, and how a request is ended from outside:
+//! because its member's drain time is over, or because a side was silent for too long. If possible,
+//! the request is made to fail, so that it is answered, counted and logged as usual; otherwise it is
+//! dropped.
 
 use super::connection::Connection;
 use super::stream::Link;
@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-/// How long a request may take to end once it was made to fail.
+/// How long a request may take to end after it was made to fail.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Why a request was ended from outside.
@@ -24,12 +24,12 @@ pub(super) enum Verdict {
     Silent,
     /// Its client did not send its body in time.
     Slow,
-    /// Nobody said anything.
+    /// Neither side sent anything for too long.
     Idle,
 }
 
 impl Verdict {
-    /// What the client is told.
+    /// The status that the client gets.
     pub(super) fn status(self) -> u16 {
         match self {
             Self::Drained | Self::Silent | Self::Idle => 504,
@@ -37,7 +37,7 @@ impl Verdict {
         }
     }
 
-    /// What the access log says.
+    /// The word in the access log.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Drained => "Drained",
@@ -52,22 +52,22 @@ tokio::task_local! {
     static CURRENT: Arc<Scope>;
 }
 
-/// What a request knows of its surroundings.
+/// The context of a request.
 pub(super) struct Scope {
     pub(super) connection: Arc<Connection>,
-    /// The connection that the request has for itself; none on HTTP/2.
+    /// The link to the request's connection; None on HTTP/2, where requests share it.
     pub(super) link: Option<Arc<Link>>,
     end: Mutex<Option<BoxFuture<'static, Verdict>>>,
     verdict: OnceLock<Verdict>,
 }
 
 impl Scope {
-    /// The scope of the request at hand.
+    /// The scope of the current request.
     pub(super) fn current() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
     }
 
-    /// Ends the request when this resolves; replaces what was said before.
+    /// Ends the request when this future resolves; replaces the previous future.
     pub(super) fn end_when(&self, over: BoxFuture<'static, Verdict>) {
         *self.end.lock() = Some(over);
     }
@@ -78,7 +78,7 @@ impl Scope {
     }
 }
 
-/// Runs a request; nothing if it was dropped.
+/// Runs a request; None if it was dropped.
 pub(super) async fn run<T>(
     connection: &Arc<Connection>,
     link: Option<Arc<Link>>,

@@ -1,7 +1,7 @@
-//! A client's connection as pingora sees it: plain or TLS, with what was read ahead of the request at
-//! hand kept back. It never lets a request read into the next one, which is what makes pipelining and
-//! the checks in [`super::head`] safe, and never waits for a client that takes nothing for longer than
-//! it may. The connection loops hand it to pingora and take it back.
+//! A client's connection as pingora sees it: plain or TLS. Bytes read beyond the current request are
+//! held back. A request never reads into the next one, which makes pipelining and the checks in
+//! [`super::head`] safe, and a client that reads nothing for too long is cut. The connection loops
+//! hand it to pingora and take it back.
 
 use super::chunks::Chunks;
 use crate::metrics::ListenerStats;
@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
-/// How much of later requests is taken in while one is being answered.
+/// How many bytes of later requests are read while one is being served.
 const AHEAD: usize = 16 * 1024;
 /// The largest response head that waits for its body, so that both leave in one packet.
 const CORKED: usize = 8 * 1024;
@@ -38,10 +38,10 @@ pub(crate) enum Io {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// How much of the connection belongs to the request at hand, beyond its head.
+/// How much of the connection belongs to the current request, beyond its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expects {
-    /// So many bytes.
+    /// This many bytes.
     Exactly(u64),
     /// A chunked body.
     Chunked(Chunks),
@@ -49,7 +49,7 @@ pub(crate) enum Expects {
     Anything,
 }
 
-/// What the request at hand says to the connection that it came on, past pingora.
+/// How the current request acts on its connection, past pingora.
 #[derive(Debug, Default)]
 pub(crate) struct Link {
     broken: AtomicBool,
@@ -57,12 +57,12 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Lets reading fail from now on, so that pingora gives the request up. Writing still works.
+    /// Makes reading fail from now on, so that pingora gives the request up. Writing still works.
     pub(crate) fn break_off(&self) {
         self.broken.store(true, Ordering::Relaxed);
     }
 
-    /// All that comes belongs to the request from now on: it has become a tunnel.
+    /// The request has become a tunnel: all that comes belongs to it.
     pub(crate) fn become_tunnel(&self) {
         self.tunnel.store(true, Ordering::Relaxed);
     }
@@ -71,13 +71,13 @@ impl Link {
 /// A client's connection.
 pub(crate) struct Downstream {
     io: Io,
-    /// Read, and not yet given out.
+    /// Bytes that were read and not handed out yet.
     ahead: BytesMut,
     expects: Expects,
-    /// Written, and not yet sent.
+    /// Bytes that were written and not sent yet.
     held: BytesMut,
     corked: bool,
-    /// Since when the client takes nothing, and until when it may.
+    /// Set while the client reads nothing: when it is cut.
     stalled: Option<Pin<Box<Sleep>>>,
     patience: Duration,
     link: Arc<Link>,
@@ -85,8 +85,8 @@ pub(crate) struct Downstream {
 }
 
 impl Downstream {
-    /// A connection of which nothing has been read, with a client that must take something of what it
-    /// is sent within its patience.
+    /// A connection of which nothing has been read. The client must read some of what it is sent
+    /// within `patience`.
     pub(crate) fn new(io: Io, patience: Duration, stats: Arc<ListenerStats>) -> Self {
         Self {
             io,
@@ -101,17 +101,17 @@ impl Downstream {
         }
     }
 
-    /// What a request can say to this connection.
+    /// The link by which a request acts on this connection.
     pub(crate) fn link(&self) -> Arc<Link> {
         self.link.clone()
     }
 
-    /// What was read and not given out.
+    /// Bytes that were read and not handed out yet.
     pub(crate) fn ahead(&mut self) -> &mut BytesMut {
         &mut self.ahead
     }
 
-    /// Reads some more; nothing at the end of the connection.
+    /// Reads some more; 0 at the end of the connection.
     pub(crate) async fn read_ahead(&mut self) -> io::Result<usize> {
         self.ahead.reserve(4096);
         let read = self.io.read_buf(&mut self.ahead).await?;
@@ -119,15 +119,15 @@ impl Downstream {
         Ok(read)
     }
 
-    /// Takes the head of a request off, and lets its reader have what belongs to it.
+    /// Takes the head of a request off, and lets its reader have the body that belongs to it.
     pub(crate) fn take_head(&mut self, length: usize, expects: Expects) -> BytesMut {
         self.expects = expects;
         self.corked = true;
         self.ahead.split_to(length)
     }
 
-    /// Answers without pingora and closes: waits a little for what the client still sends, since to
-    /// close before reading it would take the answer back.
+    /// Sends a response without pingora and closes. It reads a little of what the client still sends,
+    /// since to close before that would make the client lose the response.
     pub(crate) async fn answer_and_close(mut self, answer: &[u8]) {
         let patience = Duration::from_secs(1);
         let _ = tokio::time::timeout(patience, async {
@@ -141,7 +141,7 @@ impl Downstream {
         .await;
     }
 
-    /// Takes bytes of later requests in, so that the end of the connection is noticed.
+    /// Reads bytes of later requests, so that the end of the connection is noticed.
     fn poll_later(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.ahead.len() < AHEAD {
             let mut chunk = [0; 1024];
@@ -156,7 +156,7 @@ impl Downstream {
         Poll::Pending
     }
 
-    /// Sends what is held, and as much of `more` as goes with it.
+    /// Sends the held bytes, and as much of `more` as fits.
     fn poll_held(&mut self, cx: &mut Context<'_>, more: &[u8]) -> Poll<io::Result<usize>> {
         while !self.held.is_empty() {
             let both = [IoSlice::new(&self.held), IoSlice::new(more)];
@@ -185,8 +185,8 @@ impl Downstream {
         Poll::Ready(Ok(sent))
     }
 
-    /// Lets writing fail when the client has taken nothing for too long. The time is kept here because
-    /// pingora does not keep one for everything that it writes.
+    /// Makes writing fail when the client has read nothing for too long. The timeout is here because
+    /// pingora does not have one for everything that it writes.
     fn in_time<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,11 +1,12 @@
-//! What a request asks for: host, path and query. Pure functions over request heads.
+//! The target of a request: host, path and query. Pure functions over request heads; the callbacks
+//! use them.
 //!
-//! Targets of three forms are taken: a path, `*` with `OPTIONS`, and a whole `http` or `https` URL,
-//! whose authority is the host of the request. Members are sent the path that was matched, so none
-//! can read another one. Paths are compared as sent, without decoding; one with an element that
+//! Three forms of targets are accepted: a path, `*` with `OPTIONS`, and a full `http` or `https`
+//! URL, whose authority becomes the host. A member is sent the path that was matched, so no member
+//! can read another one. Paths are compared as sent, without decoding. A path with an element that
 //! members could resolve (`.` or `..`, also written with `%2e`, ended by `%2f`, a backslash or a
-//! parameter) is refused, since a rule could be passed by with it. Clients resolve such paths before
-//! they send them. Empty elements (`//`) and other escapes pass and match as they are written.
+//! parameter) is refused, since it could bypass a rule; clients resolve such paths before they send
+//! them. Empty elements (`//`) and other escapes pass and match as they are written.
 
 use crate::router;
 use http::uri::PathAndQuery;
@@ -17,7 +18,7 @@ use std::borrow::Cow;
 /// Host, path and query of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The host in lower case, without port; empty when HTTP/1.0 gives none.
+    /// The host in lower case, without port; empty if an HTTP/1.0 request has none.
     pub(super) host: Box<str>,
     /// Host and port as sent.
     pub(super) authority: Option<HeaderValue>,
@@ -26,7 +27,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads it; nothing if the request is to be refused.
+    /// Parses the target; None if the request must be refused.
     pub(super) fn of(request: &RequestHeader) -> Option<Self> {
         let named = request.headers.get(http::header::HOST);
         let path_and_query = request.uri.path_and_query().cloned();
@@ -78,7 +79,7 @@ impl Target {
         self.path_and_query.path()
     }
 
-    /// Writes it into the request for a member.
+    /// Writes the target into the request for a member.
     pub(super) fn write(&self, request: &mut RequestHeader) -> pingora_core::Result<()> {
         if request.raw_path() != self.path_and_query.as_str().as_bytes() {
             request.set_raw_path(self.path_and_query.as_str().as_bytes())?;
@@ -91,8 +92,8 @@ impl Target {
     }
 }
 
-/// A head that is whole is a request, and once its target is written for a member, it is read as the
-/// same again. Panics where that is not so.
+/// Checks that a complete head is a request, and that its target, once written for a member, is
+/// parsed as the same target again. Panics if not.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz_head(bytes: &[u8]) {
     let Some(length) = super::head::whole(bytes) else { return };
@@ -112,10 +113,10 @@ pub(crate) fn fuzz_head(bytes: &[u8]) {
     assert_eq!(Target::of(&request), Some(target));
 }
 
-/// Whether some reader could find an element `.` or `..` in the path.
+/// Whether a member could find an element `.` or `..` in the path.
 fn climbs(path: &str) -> bool {
     let mut bytes = path.as_bytes();
-    // The dots since the last separator; nothing once the element has anything else.
+    // The number of dots since the last separator; None once the element has another character.
     let mut dots = Some(0);
     while let Some((&first, rest)) = bytes.split_first() {
         bytes = rest;

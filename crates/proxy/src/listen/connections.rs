@@ -1,4 +1,5 @@
-//! Asks the connections of a listener to end. Whoever does not is cut by its place.
+//! Asks the connections of a listener to end. It cuts none: a connection that stays is cut through
+//! its place ([`crate::places`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
@@ -11,21 +12,21 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Whether they were asked to end.
+    /// Whether the connections were asked to end.
     pub(crate) fn are_ending(&self) -> bool {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// Resolves once they are asked to end.
+    /// Resolves once the connections are asked to end.
     pub(crate) async fn asked(&self) {
-        // Made before the look, so that it hears of what happens after it.
+        // Created before the check, so that a later request to end is not missed.
         let asked = self.ask.notified();
         if !self.are_ending() {
             asked.await;
         }
     }
 
-    /// Asks all to end.
+    /// Asks all connections to end.
     pub(super) fn ask(&self) {
         self.ending.store(true, Ordering::SeqCst);
         self.ask.notify_waiters();

@@ -1,13 +1,14 @@
-//! Bytes that the requests of one HTTP/2 connection share for their heads.
+//! Bytes that the concurrent requests of one HTTP/2 connection share for their heads. It only
+//! counts; the connection loop takes from it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are left.
+/// The bytes that are left.
 #[derive(Debug)]
 pub(crate) struct Budget(AtomicUsize);
 
-/// Bytes that were taken, until this is dropped.
+/// Bytes that are taken until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     from: Arc<Budget>,
@@ -19,7 +20,7 @@ impl Budget {
         Arc::new(Self(AtomicUsize::new(bytes)))
     }
 
-    /// So many bytes, or none.
+    /// Takes this many bytes, or none.
     pub(crate) fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
         let less = |left: usize| left.checked_sub(bytes);
         let enough = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok();

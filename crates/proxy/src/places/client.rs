@@ -1,10 +1,10 @@
-//! What counts as one client.
+//! What counts as one client for shares of places and of bytes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A client: an IPv4 address, or the /64 of an IPv6 address, since whoever has one address of such a
-/// network has all of them.
+/// A client: an IPv4 address, or the /64 of an IPv6 address, since the holder of one address in such a
+/// network usually has all of them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Client {
     V4(u32),
@@ -12,8 +12,8 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    /// The /48 around an IPv6 client, as its first /64: sites are given as much, and with it 65,536 clients.
-    /// An IPv4 address has no network of that kind.
+    /// The /48 around an IPv6 client, as its first /64: a site often gets a /48, and with it 65,536 clients.
+    /// An IPv4 address has no such network.
     pub(super) fn network(self) -> Option<Self> {
         match self {
             Self::V4(_) => None,

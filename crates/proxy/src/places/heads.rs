@@ -1,7 +1,7 @@
-//! Bytes of request heads, of all clients together. Each client has a share, as with places: it may have
-//! most of the bytes while no other client needs them, and where too few are left a client that asks for
-//! less than another holds gets them of the client (or the IPv6 network) that holds the most. So a head that
-//! fits into its client's equal share always finds room.
+//! Bytes of request heads, for all clients together. Each client has a share, as with places: it may have
+//! most of the bytes while no other client needs them. When too few are left, a client that asks for less
+//! than another holds gets them from the client (or the IPv6 network) that holds the most. So a head that
+//! fits into its client's equal share always gets its bytes.
 
 use super::client::Client;
 use super::holders::Holders;
@@ -20,7 +20,7 @@ pub(crate) struct Heads {
     said: Said,
 }
 
-/// What a head takes, until this is dropped or another client needs it more.
+/// The bytes of a head, until this is dropped or another client gets them.
 #[derive(Debug)]
 pub(crate) struct HeadBytes {
     from: Arc<Heads>,
@@ -30,14 +30,15 @@ pub(crate) struct HeadBytes {
 }
 
 impl Heads {
-    /// So many bytes, of which a client may have three quarters, and always one head of the largest size.
+    /// A budget of this many bytes. One client may have three quarters of them, and always one head of the
+    /// largest size.
     pub(crate) fn new(bytes: usize, largest: usize) -> Arc<Self> {
         let client = (bytes - bytes / 4).max(largest).min(bytes);
         let account = Mutex::new(Account::new(bytes, client));
         Arc::new(Self { account, said: Said::default() })
     }
 
-    /// So many bytes for a head of a client, or none.
+    /// Takes this many bytes for a head of a client, or none.
     pub(crate) fn take(self: &Arc<Self>, client: IpAddr, bytes: usize) -> Option<HeadBytes> {
         let lost = Arc::new(Notify::new());
         let id = self.account.lock().enter(client.into(), lost.clone());
@@ -67,7 +68,7 @@ impl Heads {
 }
 
 impl HeadBytes {
-    /// Takes as much more as it takes to have so many; says whether it has them.
+    /// Takes more bytes until the head has this many; returns whether it has them.
     pub(crate) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
         let enough = more == 0 || self.from.grow(self.id, more);
@@ -104,7 +105,7 @@ impl<V> Account<V> {
         Self { most, client, holders: Holders::default(), heads: HashMap::new(), next: 0 }
     }
 
-    /// A head of a client begins, without any bytes yet.
+    /// Adds a head of a client, without any bytes yet.
     fn enter(&mut self, client: Client, value: V) -> Id {
         let id = self.next;
         self.next += 1;
@@ -117,8 +118,8 @@ impl<V> Account<V> {
         self.heads.get(&id).map(|(client, _)| *client)
     }
 
-    /// Gives a head more bytes, and says which heads lost theirs for it; nothing if the client has its
-    /// share, and then no head loses any.
+    /// Gives a head more bytes, and returns the heads that lost theirs for it. None if the client has its
+    /// share; then no head loses bytes.
     fn grow(&mut self, id: Id, more: usize) -> Option<Vec<(Id, V)>> {
         let client = self.client(id)?;
         let wants = self.holders.amount(client).checked_add(more)?;
@@ -142,7 +143,7 @@ impl<V> Account<V> {
         Some(given.into_iter().filter_map(lost).collect())
     }
 
-    /// A head is done.
+    /// Removes a head.
     fn leave(&mut self, id: Id) {
         if let Some((client, _)) = self.heads.remove(&id) {
             self.holders.remove(client, id);
@@ -158,7 +159,7 @@ mod tests {
 
     const GREEDY: Client = Client::V4(9);
 
-    /// Enters a head of a client and grows it.
+    /// Adds a head of a client and gives it bytes.
     fn take(account: &mut Account<()>, client: Client, bytes: usize) -> (Id, Option<Vec<Id>>) {
         let id = account.enter(client, ());
         let given = account.grow(id, bytes);
@@ -199,7 +200,7 @@ mod tests {
         }
         let before: Vec<_> = account.holders.shares().collect();
         assert_eq!(take(&mut account, Client::V4(4), 7), (3, None));
-        // One head is large enough to give way, and what it has does not suffice.
+        // One head is large enough to give way, but its bytes are not enough.
         let more = account.enter(Client::V4(2), ());
         assert_eq!(account.grow(more, 9), None);
         assert_eq!(account.holders.shares().collect::<Vec<_>>(), before);

@@ -1,22 +1,22 @@
-//! How much each client holds of something that clients share, and which of them gives way to another. It
-//! counts with values alone; [`super::ledger`] asks it about places, [`super::heads`] about bytes.
+//! How much each client holds of a shared resource, and which client gives way to another. It counts with
+//! values alone; [`super::ledger`] uses it for places, [`super::heads`] for bytes.
 //!
-//! The client that holds the most gives way. Where each client holds little, the IPv6 network (/48) whose
-//! clients together hold the most does: all of them may be one.
+//! The client that holds the most gives way. If no client holds enough, the IPv6 network (/48) whose
+//! clients together hold the most gives way: all of them may be one.
 
 use super::client::Client;
 use super::ledger::Id;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The clients that share something.
+/// The clients that share a resource.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     clients: Tally,
-    /// By /48. IPv4 clients are not here.
+    /// By /48. IPv4 clients are not in it.
     networks: Tally,
 }
 
-/// What gives way.
+/// The client or network that gives way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Giver {
     Client(Client),
@@ -25,17 +25,18 @@ pub(super) enum Giver {
 }
 
 impl Holders {
-    /// What all hold together.
+    /// The sum over all clients.
     pub(super) fn total(&self) -> usize {
         self.clients.total
     }
 
-    /// What a client holds.
+    /// The amount that a client holds.
     pub(super) fn amount(&self, client: Client) -> usize {
         self.clients.amount(client)
     }
 
-    /// What gives way to a client that wants so much more: it must hold more than that client then does.
+    /// The client or network that gives way to a client that wants this much more: it must hold more than
+    /// that client would then hold.
     pub(super) fn giver(&self, client: Client, more: usize) -> Option<Giver> {
         let most = |tally: &Tally, than: usize| tally.largest().filter(|(most, _)| *most > than);
         if let Some((_, largest)) = most(&self.clients, self.amount(client) + more) {
@@ -48,7 +49,7 @@ impl Holders {
         most(&self.networks, around + more).map(|(_, largest)| Giver::Network(largest))
     }
 
-    /// What such a giver holds, the oldest first.
+    /// The ids of a client or network, the oldest first.
     pub(super) fn ids(&self, giver: Giver) -> impl DoubleEndedIterator<Item = Id> {
         match giver {
             Giver::Client(client) => self.clients.ids(client),
@@ -56,12 +57,12 @@ impl Holders {
         }
     }
 
-    /// What all hold, in no order.
+    /// All ids, in no order.
     pub(super) fn all(&self) -> impl Iterator<Item = Id> {
         self.clients.of.values().flat_map(|share| share.ids.keys().copied())
     }
 
-    /// A client holds so much more under this id.
+    /// A client holds this much more under this id.
     pub(super) fn add(&mut self, client: Client, id: Id, amount: usize) {
         self.clients.add(client, id, amount);
         if let Some(network) = client.network() {
@@ -69,7 +70,7 @@ impl Holders {
         }
     }
 
-    /// A client gives back all that it holds under this id.
+    /// Removes all that a client holds under this id, and returns the amount.
     pub(super) fn remove(&mut self, client: Client, id: Id) -> usize {
         if let Some(network) = client.network() {
             self.networks.remove(network, id);
@@ -77,7 +78,7 @@ impl Holders {
         self.clients.remove(client, id)
     }
 
-    /// What the clients hold, the one with the least first.
+    /// The amounts of the clients, the smallest first.
     #[cfg(test)]
     pub(super) fn shares(&self) -> impl Iterator<Item = (usize, Client)> {
         self.clients.by_amount.iter().copied()

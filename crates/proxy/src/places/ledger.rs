@@ -1,23 +1,23 @@
-//! Which client holds which places, and whether one more may have one. It decides with values alone;
-//! [`super`] cuts what has to go and wakes what waits.
+//! Which client holds which places, and whether a client may have one more. It decides with values alone;
+//! [`super`] cuts the connections that lose a place and wakes those that wait.
 //!
-//! There are places in all and at each listener, and a client may have most of them while no other
-//! client needs them. Where none is left, a client that holds fewer than another gets one of the
-//! client that holds the most, as long as that brings the two closer together; where no client does, the
-//! same goes for IPv6 networks. So a client below its equal share always gets a place. A client that holds
-//! nothing while no client holds more than one waits for the next that becomes free.
+//! Places are limited in all and per listener. A client may have most of them while no other client needs
+//! them. When none is left, a client that holds fewer than another gets a place from the client that holds
+//! the most, as long as that brings the two closer together; if no client holds enough, the same applies
+//! to IPv6 networks. So a client below its equal share always gets a place. A client that holds nothing
+//! while no client holds more than one waits for the next free place.
 
 use super::client::Client;
 use super::holders::{Giver, Holders};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Tells places apart; a later one is greater.
+/// Identifies a place; a later place has a greater id.
 pub(crate) type Id = u64;
 
-/// How many of the places that a client could give are looked at for one that is not in use.
+/// How many places of the client that gives way are checked for one that is not in use.
 const CHANCES: usize = 8;
 
-/// How many places there are. None is 0.
+/// How many places there are. No bound is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// In all.
@@ -28,16 +28,16 @@ pub(crate) struct Bounds {
     pub(crate) client: usize,
 }
 
-/// Which place a client gives.
+/// Which of its places a client loses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gives {
     /// The newest. A client that has its share gets no more.
     Newest,
-    /// The oldest that is not in use. A client that has its share gives one of its own.
+    /// The oldest that is not in use. A client that has its share loses one of its own.
     Oldest,
 }
 
-/// Who asks, and at which listener.
+/// The client that asks, and its listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) part: u64,
@@ -51,14 +51,14 @@ pub(crate) enum Level {
     Whole,
 }
 
-/// What becomes of a wish.
+/// The answer to a request for a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict<V> {
-    /// It has this place, and these were taken for it: none where there was room.
+    /// The client has this place, and these were taken for it: none if there was room.
     Admitted(Id, Vec<(Id, V)>),
-    /// Every other client holds one place at most: it waits until one is free there.
+    /// Every other client holds at most one place: the request waits until one is free at this level.
     Wait(Level),
-    /// It has its share.
+    /// The client has its share.
     Refused,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Ledger<V> {
     gives: Gives,
     whole: Holders,
     parts: HashMap<u64, Holders>,
-    /// Listeners by how many places are held there.
+    /// Listeners by the number of places held there.
     by_total: BTreeSet<(usize, u64)>,
     held: BTreeMap<Id, (Seat, V)>,
     next: Id,
@@ -95,7 +95,7 @@ impl<V> Ledger<V> {
         }
     }
 
-    /// A place for a client, if it may have one. `in_use` is asked where the oldest goes.
+    /// Gives a client a place, if it may have one. `in_use` is called when the oldest place is taken.
     pub(crate) fn admit(
         &mut self,
         seat: Seat,
@@ -128,8 +128,8 @@ impl<V> Ledger<V> {
     }
 
     fn judge(&self, seat: Seat) -> Judged {
-        // Who is refused takes nothing of others first; who gives one of its own does so last, so that it
-        // gives none and then waits.
+        // A client that is refused must not take a place of others first. A client that gives up one of
+        // its own does so last, so that it does not give one up and then wait.
         let has_its_most = self.whole.amount(seat.client) >= self.bounds.client;
         if has_its_most && self.gives == Gives::Newest {
             return Judged::Enough(Level::Whole);
@@ -149,7 +149,7 @@ impl<V> Ledger<V> {
         if has_its_most { Judged::Enough(Level::Whole) } else { Judged::Room }
     }
 
-    /// The place that is given, at this listener or anywhere.
+    /// The place that is taken, at this listener or anywhere.
     fn given(
         &self,
         level: Level,
@@ -169,7 +169,7 @@ impl<V> Ledger<V> {
         ids.take(CHANCES).find(idle).or_else(|| holders.ids(giver).next())
     }
 
-    /// Gives a place back, if it is still held.
+    /// Releases a place, if it is still held.
     pub(crate) fn release(&mut self, id: Id) -> Option<V> {
         let (seat, value) = self.held.remove(&id)?;
         self.whole.remove(seat.client, id);
@@ -188,12 +188,12 @@ impl<V> Ledger<V> {
         }
     }
 
-    /// What is kept for a place, while it is held.
+    /// The value stored for a place, while it is held.
     pub(crate) fn value(&mut self, id: Id) -> Option<&mut V> {
         self.held.get_mut(&id).map(|(_, value)| value)
     }
 
-    /// What is kept for a place at the listener at which the most are held.
+    /// A value stored for a place at the listener at which the most are held.
     pub(crate) fn at_fullest(&self) -> Option<&V> {
         let (_, number) = self.by_total.last()?;
         let id = self.parts.get(number)?.all().next()?;
@@ -206,7 +206,7 @@ impl<V> Ledger<V> {
         holders.map_or_else(Vec::new, |it| it.all().collect())
     }
 
-    /// Places that are held.
+    /// The number of places that are held.
     pub(crate) fn total(&self) -> usize {
         self.whole.total()
     }
@@ -225,7 +225,7 @@ mod tests {
         Ledger::new(Bounds { whole, part, client }, gives)
     }
 
-    /// What becomes of each wish, in order.
+    /// The answer to each request, in order.
     fn play(ledger: &mut Ledger<()>, wishes: &[Seat]) -> Vec<Verdict<()>> {
         wishes.iter().map(|seat| ledger.admit(*seat, (), |()| false)).collect()
     }
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(play(&mut ledger, &greedy), [room(0), room(1), room(2), room(3)]);
         let told = play(&mut ledger, &[seat(2, 1), seat(2, 1), seat(2, 1), seat(3, 2)]);
         let expected = [instead(4, 3), instead(5, 2), Verdict::Refused, instead(6, 1)];
-        // 9 and 1 have two each, and the greater address is asked first.
+        // Clients 9 and 1 have two places each, and the greater address loses one first.
         assert_eq!(told, expected);
         assert_eq!(ledger.total(), 4);
     }
@@ -276,7 +276,7 @@ mod tests {
         let told = play(&mut ledger, &[v6(7 << 16 | 4), v6(8 << 16), seat(1, 1), v6(9 << 16)]);
         let waits = Verdict::Wait(Level::Part);
         assert_eq!(told, [waits, instead(4, 3), instead(5, 2), instead(6, 1)]);
-        // Each network has one now.
+        // Each network has one place now.
         assert_eq!(play(&mut ledger, &[v6(10 << 16)]), [Verdict::Wait(Level::Part)]);
     }
 
@@ -307,9 +307,9 @@ mod tests {
         let mut admit = |used| ledger.admit(seat(1, 1), used, |used| *used);
         assert_eq!(admit(true), Verdict::Admitted(0, vec![]));
         assert_eq!(admit(false), Verdict::Admitted(1, vec![]));
-        // The oldest is in use.
+        // The oldest place is in use.
         assert_eq!(admit(true), Verdict::Admitted(2, vec![(1, false)]));
-        // All are.
+        // All places are in use.
         assert_eq!(admit(true), Verdict::Admitted(3, vec![(0, true)]));
         assert_eq!(ledger.total(), 2);
     }
@@ -331,7 +331,7 @@ mod tests {
         prop::collection::vec(prop_oneof![3 => seats, 1 => leave], 0..200)
     }
 
-    /// The clients that hold something there, with the one that asks, and what this one holds.
+    /// The number of clients that hold something there, with the one that asks, and what this one holds.
     fn shares(open: &BTreeMap<Id, Seat>, seat: Seat, part: bool) -> (usize, usize) {
         let there = open.values().filter(|other| !part || other.part == seat.part);
         let clients: BTreeSet<_> = there.clone().map(|it| it.client).chain([seat.client]).collect();
@@ -379,7 +379,7 @@ mod tests {
                         }
                     }
                 }
-                // Held places are the open ones, at every level.
+                // The open places are the held ones, at every level.
                 prop_assert_eq!(ledger.held.keys().collect::<Vec<_>>(), open.keys().collect::<Vec<_>>());
                 prop_assert_eq!(ledger.total(), open.len());
                 prop_assert!(open.len() <= bounds.whole);

@@ -1,5 +1,5 @@
-//! Tells the log that clients are refused or displaced, no more often than every ten seconds however
-//! many they are.
+//! Logs that clients are refused or displaced, at most once in ten seconds. It decides nothing;
+//! places and heads report to it.
 
 use super::client::Client;
 use parking_lot::Mutex;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const EVERY: Duration = Duration::from_secs(10);
 
-/// What was not said yet.
+/// What was not logged yet.
 #[derive(Debug, Default)]
 pub(super) struct Said(Mutex<Since>);
 
@@ -18,7 +18,7 @@ struct Since {
     last: Option<Instant>,
 }
 
-/// What is to be said.
+/// What to log.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
     refused: u64,
@@ -31,7 +31,7 @@ impl Said {
         self.tell(what, client, |since| since.refused += 1);
     }
 
-    /// One of the client with the most gave way to another client.
+    /// A place of the client with the most was given to another client.
     pub(super) fn displaced(&self, what: &'static str, client: Client) {
         self.tell(what, client, |since| since.displaced += 1);
     }

@@ -1,4 +1,4 @@
-//! One question to a member, and what answers amount to. [`super::checks`] says when it is asked.
+//! One health check of a member, and what its results mean. [`super::checks`] decides when it runs.
 
 use crate::proxy_protocol;
 use bowline_core::plan::{self, HealthCheck, Speaks, Transport};
@@ -10,35 +10,35 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long an answer may take where no interval says it.
+/// The longest wait for an answer if no interval says it.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The longest status line that is waited for.
+/// The longest status line that is read.
 const STATUS_LINE: usize = 64;
 
-/// What is asked of a member.
+/// What a check does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
-    /// The path to get; none where a connection is enough.
+    /// The path of a GET request; None: a connection is enough.
     path: Option<Arc<str>>,
     proxy_protocol: bool,
-    /// How long between two, and how long an answer may take at most.
+    /// The time between two checks, and the longest time of one.
     pub(super) interval: Duration,
 }
 
 impl Question {
-    /// A connection is enough; none where there is nothing that a member must answer to.
+    /// A check by connection alone; None for UDP, where a member need not answer.
     pub(super) fn connect(config: &plan::Pool) -> Option<Self> {
         let by_tcp = config.service.protocol == Transport::Tcp;
         by_tcp.then_some(Self { path: None, proxy_protocol: false, interval: LONGEST })
     }
 
-    /// What the pool's health check asks, where it has one and members can answer.
+    /// The pool's health check, if it has one and members can answer.
     pub(super) fn of(config: &plan::Pool) -> Option<(Self, &HealthCheck)> {
         let check = config.health_check.as_ref()?;
         if config.service.protocol != Transport::Tcp {
             return None;
         }
-        // A member that speaks only HTTP/2 would take the request for garbage.
+        // A member that speaks only HTTP/2 would refuse an HTTP/1 request.
         let path = check.http_path.clone().filter(|_| config.speaks == Speaks::Http1);
         let interval = Duration::from_millis(u64::from(check.interval_ms.max(100)));
         Some((Self { path, proxy_protocol: config.proxy_protocol, interval }, check))
@@ -71,7 +71,7 @@ impl Question {
     }
 }
 
-/// A request for the path; what could end the line is escaped.
+/// A GET request for the path; bytes that could end the line are escaped.
 fn get(path: &str, member: SocketAddr) -> Vec<u8> {
     let mut request = b"GET ".to_vec();
     for byte in path.bytes() {
@@ -87,7 +87,7 @@ fn get(path: &str, member: SocketAddr) -> Vec<u8> {
     request
 }
 
-/// The status of an answer that begins like this, once it is all there.
+/// The status of a response that begins like this, once its digits are complete.
 fn status(answer: &[u8]) -> Option<u16> {
     let rest = answer.strip_prefix(b"HTTP/1.")?;
     let [b'0' | b'1', b' ', digits @ ..] = rest else { return None };
@@ -105,7 +105,8 @@ pub(super) fn fraction(member: SocketAddr) -> f64 {
     (hash >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Turns single answers into up or down: so many failures in a row are down, so many successes up.
+/// Turns single results into up or down: `fall` failures in a row are down, `rise` successes in a
+/// row up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streak {
     fall: u8,
@@ -115,12 +116,12 @@ pub(super) struct Streak {
 }
 
 impl Streak {
-    /// Members are up until checks say otherwise: they are ready.
+    /// Members are ready, so they count as up until checks say otherwise.
     pub(super) fn new(fall: u8, rise: u8) -> Self {
         Self { fall: fall.max(1), rise: rise.max(1), up: true, against: 0 }
     }
 
-    /// The new state, if this answer changes it.
+    /// The new state, if this result changes it.
     pub(super) fn next(&mut self, answers: bool) -> Option<bool> {
         if answers == self.up {
             self.against = 0;

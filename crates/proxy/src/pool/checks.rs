@@ -1,6 +1,6 @@
-//! Asks members whether they answer, for all pools that share it: so many at once, by a [`Schedule`] that
-//! is fair to namespaces. It holds a socket for each check that is under way and none for the others. What
-//! an answer means is the pool's decision.
+//! Runs the health checks of all pools that share it: a limited number at once, in the order of a
+//! [`Schedule`] that is fair to namespaces. It holds a socket only for a check that is under way. The pool
+//! decides what a result means.
 
 use super::Pool;
 use super::check::{Question, Streak};
@@ -15,11 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// How often a member that was put out is asked again.
+/// How often an ejected member is checked.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// How long an answer may take at most.
+/// The longest time that an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// So many checks of a namespace that wait are worth a line in the log.
+/// When more than this many checks of a namespace wait, that is logged.
 const MANY: usize = 100;
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
@@ -32,14 +32,14 @@ pub(crate) struct Checks {
 struct Inner {
     schedule: Schedule,
     jobs: HashMap<Id, Job>,
-    /// Whether a task starts what is due.
+    /// Whether a task starts the checks that are due.
     runs: bool,
-    /// When it was last said that checks wait.
+    /// When waiting checks were logged last.
     said: Option<Instant>,
 }
 
 impl Inner {
-    /// The namespace with the most checks that wait, if they are many and it was not said of late.
+    /// The namespace with the most waiting checks, if they are many and were not logged of late.
     fn late(&mut self, now: Instant) -> Option<(Tenant, usize)> {
         if self.said.is_some_and(|said| now.duration_since(said) < SAY_EVERY) {
             return None;
@@ -55,28 +55,28 @@ impl Inner {
 struct Job {
     pool: Weak<Pool>,
     server: Weak<Server>,
-    /// None where the time alone decides.
+    /// None: the member is let in after a time, without a check.
     question: Option<Arc<Question>>,
     every: Duration,
-    /// What the answers amount to; none where one is enough.
+    /// Counts results in a row; None if one is enough.
     streak: Option<Streak>,
 }
 
-/// A check that is started.
+/// A check to run now.
 struct Asks {
     id: Id,
     server: Weak<Server>,
     question: Option<Arc<Question>>,
 }
 
-/// A check that goes on until this is dropped.
+/// A check that is repeated until this is dropped.
 pub(super) struct Ticket {
     checks: Weak<Checks>,
     id: Id,
 }
 
 impl Ticket {
-    /// Whether it is this check.
+    /// Whether the ticket is for this check.
     pub(super) fn is(&self, id: Id) -> bool {
         self.id == id
     }
@@ -97,14 +97,14 @@ impl fmt::Debug for Ticket {
 }
 
 impl Checks {
-    /// At most so many are under way at once.
+    /// Runs at most this many checks at once.
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let inner =
             Inner { schedule: Schedule::new(most), jobs: HashMap::new(), runs: false, said: None };
         Arc::new(Self { inner: Mutex::new(inner), wake: Arc::default() })
     }
 
-    /// Checks are started on this thread's runtime from now on, if there is one and no other does it.
+    /// Starts checks on this thread's runtime from now on, if there is one and no other runtime does.
     pub(crate) fn start(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };
         if !std::mem::replace(&mut self.inner.lock().runs, true) {
@@ -112,8 +112,8 @@ impl Checks {
         }
     }
 
-    /// Asks a member again and again, first at a time of its own within the interval, so that the members
-    /// of a pool are not all asked at once.
+    /// Checks a member repeatedly. The first check is at a member's own time within the interval, so that
+    /// the members of a pool are not all checked at once.
     pub(super) fn watch(
         self: &Arc<Self>,
         pool: &Arc<Pool>,
@@ -133,7 +133,7 @@ impl Checks {
         self.add(pool.tenant(), Instant::now() + first, job)
     }
 
-    /// Asks a member that was put out until it answers, first when its time out is over.
+    /// Checks an ejected member until it answers, first when its ejection time is over.
     pub(super) fn probe(
         self: &Arc<Self>,
         pool: &Arc<Pool>,
@@ -170,14 +170,14 @@ impl Checks {
         inner.schedule.remove(id);
     }
 
-    /// Checks that are under way, and those that are due and wait.
+    /// The number of checks that are under way, and that are due and wait.
     pub(crate) fn count(&self) -> (usize, usize) {
         let inner = self.inner.lock();
         let waiting = inner.schedule.waiting().map(|(_, count)| count).sum();
         (inner.schedule.under_way(), waiting)
     }
 
-    /// What is to be asked now, and when to look again.
+    /// The checks to start now, and when to look again.
     fn take(&self) -> (Vec<Asks>, Option<Instant>) {
         let now = Instant::now();
         let mut inner = self.inner.lock();
@@ -196,7 +196,7 @@ impl Checks {
         (started.collect(), inner.schedule.wakes())
     }
 
-    /// A member answered, or did not; nothing where nobody could be asked.
+    /// The result of a check; None if the member could not be checked.
     fn answered(&self, id: Id, answer: Option<bool>) {
         let told = {
             let mut inner = self.inner.lock();
@@ -242,7 +242,7 @@ impl Drop for Checks {
     }
 }
 
-/// Starts what is due until nobody wants checks any more.
+/// Starts checks that are due until the last user of checks is gone.
 async fn drive(checks: Weak<Checks>, wake: Arc<Notify>) {
     loop {
         let Some(all) = checks.upgrade() else { return };

@@ -1,6 +1,6 @@
-//! The cookie that ties a client to a member: an opaque name for the member, when it ends, and a
-//! signature over both. Nothing about the member can be read from it, and what was not signed with
-//! the proxy's key for this pool counts as no cookie at all.
+//! The cookie that ties a client to a member: an opaque id of the member, its expiry, and a
+//! signature over both. It reveals nothing about the member, and a cookie that was not signed with
+//! the proxy's key for this pool is ignored. The pool calls it.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-/// What a member is called in cookies: a keyed hash of pool and address.
+/// The id of a member in cookies: a keyed hash of pool and address.
 pub(super) type MemberId = [u8; 16];
 
 const ENDS: usize = 8;
@@ -36,7 +36,7 @@ impl CookieKey {
     pub fn random() -> Self {
         let mut secret = [0; 32];
         if getrandom::fill(&mut secret).is_err() {
-            // The standard library has its own source, and would rather panic than be predictable.
+            // The standard library has its own source, and panics rather than be predictable.
             for (i, chunk) in secret.chunks_exact_mut(8).enumerate() {
                 chunk.copy_from_slice(&RandomState::new().hash_one(i).to_ne_bytes());
             }
@@ -44,7 +44,7 @@ impl CookieKey {
         Self::new(secret)
     }
 
-    /// The key of this process, which no other knows.
+    /// The key of this process, which no other process knows.
     pub(crate) fn of_process() -> Arc<Self> {
         static KEY: OnceLock<Arc<CookieKey>> = OnceLock::new();
         KEY.get_or_init(|| Arc::new(Self::random())).clone()
@@ -53,7 +53,7 @@ impl CookieKey {
     fn over(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
         for part in parts {
-            // With its length before it, no two lists of parts are alike.
+            // The length before each part makes different lists of parts different.
             mac.update(&(part.len() as u64).to_be_bytes());
             mac.update(part);
         }
@@ -65,8 +65,8 @@ impl CookieKey {
         std::array::from_fn(|i| full[i])
     }
 
-    /// The name of the pool's cookie: another one for each pool, so that two on one host do not
-    /// overwrite each other's.
+    /// The name of the pool's cookie: different for each pool, so that two pools on one host do not
+    /// overwrite each other's cookies.
     pub(super) fn cookie_name(&self, pool: &str) -> String {
         let id: [u8; 4] = self.short(&[b"name", pool.as_bytes()]);
         id.iter().fold(String::from("bowline-"), |name, byte| format!("{name}{byte:02x}"))
@@ -76,14 +76,14 @@ impl CookieKey {
         self.short(&[b"member", pool.as_bytes(), member.to_string().as_bytes()])
     }
 
-    /// A cookie that names the member until then, in seconds since 1970.
+    /// A cookie that names the member until `ends`, in seconds since 1970.
     pub(super) fn sign(&self, pool: &str, member: &MemberId, ends: u64) -> String {
         let ends = ends.to_be_bytes();
         let signature: [u8; SIGNATURE] = self.short(&[b"cookie", pool.as_bytes(), member, &ends]);
         URL_SAFE_NO_PAD.encode([member.as_slice(), &ends, &signature].concat())
     }
 
-    /// The member that a cookie names, and until when, if it is genuine and not over.
+    /// The member that a cookie names, and its expiry, if it is genuine and not expired.
     pub(super) fn read(&self, pool: &str, cookie: &str, now: u64) -> Option<(MemberId, u64)> {
         let mut bytes = [0; LENGTH];
         let length = URL_SAFE_NO_PAD.decode_slice(cookie, &mut bytes).ok()?;

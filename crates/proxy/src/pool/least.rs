@@ -1,11 +1,11 @@
-//! Least connections by weight: the member that would have the fewest connections for its weight if
-//! it were given one more. Ties go in turn.
+//! Least connections by weight: picks the member that would have the fewest connections for its weight
+//! after one more. Ties go in turn. Pure, called by the pool's table.
 
 use super::live::View;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The member to take. `load` gives a member's connections, or none if it is to be skipped; the cursor
-/// remembers who was last.
+/// The member to pick. `load` returns a member's connections, or None to skip it; the cursor remembers
+/// the last pick.
 pub(super) fn pick(
     live: View<'_>,
     cursor: &AtomicU64,
@@ -23,7 +23,7 @@ pub(super) fn pick(
         let (active, weight) = (active as u64 + 1, u64::from(live.weight(member)));
         if best.is_none_or(|(_, _, least, by)| active * by < least * weight) {
             best = Some((slot, member, active, weight));
-            // Nobody can be better than an idle member of the greatest weight.
+            // No member can be better than an idle one of the greatest weight.
             if active == 1 && weight == u64::from(live.heaviest) {
                 break;
             }

@@ -1,7 +1,7 @@
-//! Which of a table's members take clients now. Their order is a permutation whose front is those that do,
-//! so that one member going down or coming up swaps two places and touches no other, and a pick reads it
-//! without a lock. If none takes clients, all do: a check that condemns everybody is more likely wrong than
-//! right.
+//! Which members of a table take clients now. The members are kept in an array with the live ones in front,
+//! so that a member that goes down or comes up swaps two slots and touches no other, and a pick reads
+//! without a lock. If no member takes clients, all do: a check that fails everywhere is more likely wrong
+//! than right.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub(super) struct Live {
     weights: Box<[u16]>,
     /// Members by index; those that take clients first.
     slots: Box<[AtomicU32]>,
-    /// How many of the slots are to be used, and the weights there, in one word so that they belong
+    /// How many slots are in use and the weights there, packed into one word so that they are read
     /// together.
     shape: AtomicU64,
     everybody: Shape,
@@ -22,14 +22,14 @@ pub(super) struct Live {
 
 #[derive(Debug)]
 struct State {
-    /// Where each member is among the slots.
+    /// The slot of each member.
     positions: Box<[u32]>,
     live: usize,
-    /// How many of the live ones have each weight.
+    /// How many of the live members have each weight.
     by_weight: BTreeMap<u16, usize>,
 }
 
-/// How many there are, their greatest weight, and whether all have it.
+/// The number of members, their greatest weight, and whether all have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     members: u32,
@@ -55,20 +55,20 @@ impl Shape {
     }
 }
 
-/// The members that take clients, as a pick sees them. They may change under it; then it may meet one
-/// twice, or one that has just gone down.
+/// The members that take clients, as a pick sees them. They may change during a pick, which may then see a
+/// member twice, or one that has just gone down.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View<'a> {
     slots: &'a [AtomicU32],
     weights: &'a [u16],
     /// The greatest weight.
     pub(super) heaviest: u16,
-    /// Whether all have it.
+    /// Whether all members have it.
     pub(super) equal: bool,
 }
 
 impl View<'_> {
-    /// How many there are.
+    /// The number of members.
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -82,7 +82,7 @@ impl View<'_> {
         self.weights.get(member).copied().unwrap_or(1)
     }
 
-    /// All of them.
+    /// All members.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> {
         self.slots.iter().map(|member| member.load(Ordering::Relaxed) as usize)
     }
@@ -127,7 +127,7 @@ impl Live {
         self.shape.store(shape.pack(), Ordering::Release);
     }
 
-    /// A member takes clients from now on, or no longer.
+    /// Sets whether a member takes clients.
     pub(super) fn set(&self, member: usize, up: bool) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -140,7 +140,8 @@ impl Live {
         if is_up == up {
             return;
         }
-        // The border between the two moves by one, and the member changes places with what is there.
+        // The border between live and other members moves by one, and the member swaps slots with the one
+        // there.
         let border = if up {
             *state.by_weight.entry(weight).or_default() += 1;
             state.live += 1;
@@ -163,7 +164,7 @@ impl Live {
         self.show(state);
     }
 
-    /// Those that take clients now.
+    /// The members that take clients now.
     pub(super) fn view(&self) -> View<'_> {
         let shape = Shape::unpack(self.shape.load(Ordering::Acquire));
         let members = (shape.members as usize).min(self.slots.len());

@@ -1,16 +1,16 @@
-//! Passive health: what the failures of real traffic say of one member. It only counts and measures;
-//! the pool decides whether the member may be left out.
+//! Passive health: what the failures of real traffic say about one member. It only counts and
+//! measures; the pool decides whether to eject the member.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// So many failures in a row, within [`WINDOW`], put a member out.
+/// This many failures in a row, within [`WINDOW`], eject a member.
 const LIMIT: u32 = 3;
 const WINDOW: Duration = Duration::from_secs(10);
-/// The first time out; each further one is twice as long.
+/// The first ejection time; each further one is twice as long.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// A member that was in this long starts again with the shortest time.
+/// A member that was not ejected for this long starts again with the shortest time.
 const FORGIVEN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Passive {
         self.out
     }
 
-    /// A failure; says whether the member should be put out.
+    /// Counts a failure; returns whether the member should be ejected.
     pub(super) fn failed(&mut self, now: Instant) -> bool {
         let recent = self.first.is_some_and(|first| now.duration_since(first) <= WINDOW);
         if !recent {
@@ -43,7 +43,7 @@ impl Passive {
         self.first = None;
     }
 
-    /// Puts the member out; says for how long at least.
+    /// Ejects the member; returns for how long at least.
     pub(super) fn put_out(&mut self, now: Instant) -> Duration {
         if self.back.is_none_or(|back| now.duration_since(back) >= FORGIVEN) {
             self.times = 0;

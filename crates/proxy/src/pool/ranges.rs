@@ -1,5 +1,5 @@
-//! The clients that a pool admits, merged and sorted so that a look-up does not depend on how many
-//! ranges somebody wrote.
+//! The clients that a pool admits, merged and sorted so that the cost of a look-up hardly depends
+//! on the number of ranges.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ pub(super) struct Ranges {
 }
 
 impl Ranges {
-    /// No range at all admits everybody.
+    /// Without any range, all clients are admitted.
     pub(super) fn new(ranges: &[IpNet]) -> Self {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for range in ranges {

@@ -1,6 +1,6 @@
-//! Consistent hashing by weighted rendezvous: every member draws a number for the client, and the
-//! best draw wins. A lost member moves its own clients and nobody else's, exactly; every proxy with
-//! the same members chooses alike.
+//! Consistent hashing by weighted rendezvous: every member draws a number for the client, and the best
+//! draw wins. A lost member moves only its own clients; every proxy with the same members chooses
+//! alike. Pure, called by the pool's table.
 
 use super::live::View;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     seeds: Box<[u64]>,
-    /// None when all are equal: then the largest draw wins, without a logarithm.
+    /// None if all are equal: then the largest draw wins, without a logarithm.
     weights: Option<Box<[u16]>>,
 }
 
@@ -37,7 +37,8 @@ impl Rendezvous {
                 for (i, draw) in draws {
                     let uniform = uniform(draw);
                     let rate = f64::from(weights[i]);
-                    // A logarithm is dear and −ln u is at least 1 − u: most cannot win any more.
+                    // A logarithm is expensive, and −ln u is at least 1 − u: most members cannot win
+                    // any more.
                     if (1.0 - uniform) / rate < best.1 && -uniform.ln() / rate < best.1 {
                         best = (Some(i), -uniform.ln() / rate);
                     }
@@ -49,7 +50,7 @@ impl Rendezvous {
 }
 
 /// A draw as a number above 0, at most 1. Its −ln u / w is exponentially distributed with the weight as
-/// rate, and the least of such falls to each member in proportion to its weight.
+/// rate, so each member has the least value in proportion to its weight.
 fn uniform(draw: u64) -> f64 {
     ((draw >> 11) + 1) as f64 / (1u64 << 53) as f64
 }

@@ -1,8 +1,8 @@
-//! Smooth weighted round-robin without a lock. One counter walks over the members again and again;
-//! in each walk the heaviest is taken every time, and one of weight w in w of `heaviest` walks, evenly
-//! spread. With equal weights that is plain round-robin. Over any g walks a member is taken
-//! g·w/heaviest times, give or take one: as smooth as nginx's, at a cost that does not grow with the
-//! number of members unless their weights differ wildly.
+//! Smooth weighted round-robin without a lock. One counter walks over the members again and again. In
+//! each walk the heaviest members are picked every time, and a member of weight w in w of `heaviest`
+//! walks, evenly spread. With equal weights that is plain round-robin. Over any g walks a member is
+//! picked g·w/heaviest times, give or take one: as smooth as nginx's, at a cost that does not grow
+//! with the number of members unless their weights differ wildly.
 
 use super::live::View;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub(super) fn pick(
     if members == 0 {
         return None;
     }
-    // Each walk takes the heaviest, so one walk finds somebody unless the heaviest are skipped.
+    // Each walk picks the heaviest, so one walk finds a member unless the heaviest are skipped.
     for _ in 0..members * 2 {
         let step = counter.fetch_add(1, Ordering::Relaxed);
         let member = live.member((step % members as u64) as usize);
@@ -34,7 +34,7 @@ fn has_turn(live: View<'_>, member: usize, walk: u64) -> bool {
     }
     let heaviest = u64::from(live.heaviest).max(1);
     let weight = u64::from(live.weight(member));
-    // Members start at different phases, so that light ones do not all come in the same walk.
+    // Members start at different phases, so that light ones are not all picked in the same walk.
     let turn = (member as u64).wrapping_mul(GOLDEN);
     let phase = ((u128::from(turn) * u128::from(heaviest)) >> 64) as u64;
     let position = (weight * (walk % heaviest) + phase) % heaviest;
@@ -86,7 +86,7 @@ mod tests {
             counts[pick(live.view(), &counter, |_| false).unwrap()] += 1;
         }
         assert_eq!(counts, [10, 0, 0, 0, 0, 10, 10, 10, 10, 10]);
-        // The heaviest is down: the lighter ones have their turns as if it were not there.
+        // The heaviest is down: the lighter ones take turns as if it were not there.
         let live = Live::new([60_000, 1, 3].into(), |member| member > 0);
         let mut counts = [0; 3];
         for _ in 0..40 {

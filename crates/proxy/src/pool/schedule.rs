@@ -1,16 +1,15 @@
-//! Which health checks are started when. It decides with values alone: time is given to it, and
-//! [`super::checks`] does what it says. Of those that are due the one of the namespace whose turn it is begins
-//! ([`bowline_core::turns`]).
+//! Decides which health checks start when, from values alone: time is an argument, and [`super::checks`] runs
+//! the checks. Among those that are due, namespaces take turns ([`bowline_core::turns`]).
 
 use bowline_core::turns::{Turn, Turns};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Tells checks apart.
+/// Identifies a check.
 pub(super) type Id = u64;
 
-/// Which namespace a check is of.
+/// The namespace of a check.
 pub(super) type Tenant = Arc<str>;
 
 /// All checks, by when they are due.
@@ -27,18 +26,18 @@ enum State {
     Due(Instant),
     Waits(Turn),
     UnderWay,
-    /// It is removed, and still under way.
+    /// The check was removed while under way.
     Removed,
 }
 
 impl Schedule {
-    /// Nothing yet; at most so many are under way at once.
+    /// An empty schedule that runs at most this many checks at once.
     pub(super) fn new(most: usize) -> Self {
         let (jobs, due) = (HashMap::new(), BTreeSet::new());
         Self { next: 0, jobs, due, turns: Turns::new(most) }
     }
 
-    /// One more check, due then.
+    /// Adds a check that is due at this time.
     pub(super) fn add(&mut self, tenant: Tenant, due: Instant) -> Id {
         let id = self.next;
         self.next += 1;
@@ -47,7 +46,7 @@ impl Schedule {
         id
     }
 
-    /// A check is not wanted any more. One that is under way counts until it is done.
+    /// Removes a check. One that is under way counts until it is done.
     pub(super) fn remove(&mut self, id: Id) {
         let Some((tenant, state)) = self.jobs.get_mut(&id) else { return };
         match *state {
@@ -62,7 +61,7 @@ impl Schedule {
         self.jobs.remove(&id);
     }
 
-    /// A check that was started is done; unless it was removed meanwhile, it is due again then.
+    /// A started check is done; unless it was removed meanwhile, it is due again at this time.
     pub(super) fn done(&mut self, id: Id, again: Instant) {
         let Some((tenant, state)) = self.jobs.get_mut(&id) else { return };
         match *state {
@@ -96,7 +95,7 @@ impl Schedule {
         started
     }
 
-    /// When there may be something to start, unless a check is done, added or removed before.
+    /// When a check may be due next, unless one is done, added or removed before.
     pub(super) fn wakes(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
     }
@@ -132,7 +131,7 @@ mod tests {
         }
         let modest: Vec<_> =
             (0..10).map(|_| schedule.add("shop".into(), start + secs(1))).collect();
-        // Each check of one takes five seconds, the other's take none.
+        // Each check of one namespace takes five seconds, the other's take none.
         let mut ends: BTreeMap<Instant, Vec<Id>> = BTreeMap::new();
         let mut late = Duration::ZERO;
         let mut checked = 0;
@@ -208,7 +207,7 @@ mod tests {
         let mut schedule = Schedule::new(4);
         let [running, waiting, later] =
             [now, now, now + secs(1)].map(|due| schedule.add("a".into(), due));
-        // Two of four are free for each other's sake.
+        // A namespace may start a check while it has fewer under way than slots are free: two of four.
         assert_eq!(schedule.take(now), [running, waiting]);
         schedule.remove(running);
         schedule.remove(later);

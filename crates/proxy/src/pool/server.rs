@@ -1,5 +1,5 @@
-//! What is known of one member for as long as it is in a pool, and while it drains after that: its
-//! counters, its health and when its connections must end. Weight and state are the table's.
+//! The state of one member while it is in a pool, and while it drains after that: its counters, its
+//! health and when its connections must end. Its weight and state are in the table.
 
 use super::checks::Ticket;
 use super::passive::Passive;
@@ -17,30 +17,30 @@ pub(crate) struct Server {
     pub(crate) active: AtomicUsize,
     pub(crate) picks: AtomicU64,
     pub(crate) failures: AtomicU64,
-    /// There are many members, and most of them see no traffic here: what only those need that do would
-    /// be most of their memory.
+    /// Most members see no traffic at this proxy; what only the others need is allocated at its first
+    /// use.
     life: OnceLock<Box<Life>>,
 }
 
-/// What there is to know of a member once it had traffic, was checked or has left.
+/// The state of a member that had traffic, was checked or has left.
 #[derive(Debug, Default)]
 struct Life {
     ejections: AtomicU64,
-    /// A failure was seen since the last success, so that successes in a row need no lock.
+    /// A failure was seen since the last success; without one, a success needs no lock.
     troubled: AtomicBool,
-    /// What its health says, so that a look at it needs no lock.
+    /// A copy of the health, readable without the lock.
     ill: AtomicBool,
     health: Mutex<Health>,
-    /// When what it has must end; none while it is in the pool.
+    /// When its connections must end; None while it is in the pool.
     ends: Mutex<Option<Instant>>,
     moved: Notify,
 }
 
-/// Why a member may be left out although it is ready.
+/// Why a ready member may be left out.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     pub(super) passive: Passive,
-    /// Active checks say that it does not answer.
+    /// Active checks fail.
     pub(super) down: bool,
     pub(super) checker: Option<Ticket>,
     pub(super) prober: Option<Ticket>,
@@ -72,7 +72,7 @@ impl Server {
         self.life.get_or_init(Box::default)
     }
 
-    /// What its health says.
+    /// Reads its health.
     pub(super) fn look<T>(&self, of: impl FnOnce(&Health) -> T) -> T {
         match self.life.get() {
             Some(life) => of(&life.health.lock()),
@@ -110,13 +110,13 @@ impl Server {
         }
     }
 
-    /// Says whether it should be put out.
+    /// Counts a failure; returns whether the member should be ejected.
     pub(super) fn failed(&self, now: Instant) -> bool {
         self.life().troubled.store(true, Ordering::Relaxed);
         self.change(|health| health.passive.failed(now))
     }
 
-    /// It was put out.
+    /// Counts an ejection.
     pub(super) fn count_ejection(&self) {
         self.life().ejections.fetch_add(1, Ordering::Relaxed);
     }
@@ -125,20 +125,20 @@ impl Server {
         self.life.get().map_or(0, |life| life.ejections.load(Ordering::Relaxed))
     }
 
-    /// Nobody asks it any more.
+    /// Stops its checks.
     pub(super) fn stop_checks(&self) {
         if let Some(life) = self.life.get() {
             life.health.lock().stop_checks();
         }
     }
 
-    /// It left the pool: what it has ends then.
+    /// The member leaves the pool: its connections end at this time.
     pub(super) fn leave(&self, ends: Instant) {
         self.stop_checks();
         self.move_to(Some(ends));
     }
 
-    /// It is back before it was forgotten; what was held against it is not.
+    /// The member is back before it was forgotten, with good health.
     pub(super) fn come_back(&self) {
         self.change(|health| *health = Health::default());
         self.move_to(None);
@@ -160,7 +160,7 @@ impl Server {
         async move {
             let life = server.life();
             loop {
-                // Made before the look, so that it hears of what happens after it.
+                // Created before the check, so that a later change is not missed.
                 let moved = life.moved.notified();
                 let ends = *life.ends.lock();
                 match ends {

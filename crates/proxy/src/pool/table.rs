@@ -1,5 +1,6 @@
-//! The members of a pool as picks see them: made whole whenever members change. Their health changes in
-//! place, one member at a time ([`super::live`]), so that a pick takes no lock and a change costs no table.
+//! The members of a pool as picks see them. A change of members builds a new table. A change of health
+//! changes one member in place ([`super::live`]), so that a pick takes no lock and health needs no new
+//! table.
 
 use super::cookie::{CookieKey, MemberId};
 use super::live::Live;
@@ -15,23 +16,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// All, by address.
+    /// All members, by address.
     pub(crate) all: Box<[Entry]>,
-    /// Those that may take new clients, as indices of all.
+    /// Members that may take new clients, as indices of `all`.
     usable: Box<[u32]>,
-    /// Which of these take new clients now.
+    /// Which of the usable members take new clients now.
     live: Live,
     balance: Balance,
-    /// Where cookies tie clients to members.
+    /// The cookies, if they tie clients to members.
     pub(super) cookies: Option<Cookies>,
 }
 
-/// What cookies are called, and what members are called in them.
+/// The name of the cookie, and the ids of members in it.
 #[derive(Debug)]
 pub(super) struct Cookies {
     pub(super) key: Arc<CookieKey>,
     pub(super) name: Arc<str>,
-    /// Of all members, in their order.
+    /// The ids of all members, in their order.
     ids: Box<[MemberId]>,
     by_id: HashMap<MemberId, u32>,
 }
@@ -51,9 +52,9 @@ enum Balance {
 }
 
 impl Table {
-    /// A table of these members, sorted by address. Clients are given to ready members that are
-    /// healthy and have a weight; if there are none, to all that are ready: a check that condemns
-    /// everybody is more likely wrong than right.
+    /// A table of these members, sorted by address. Clients go to ready members that are healthy and have a
+    /// weight; if there are none, to all ready members: a check that fails everywhere is more likely wrong
+    /// than right.
     pub(super) fn new(all: Box<[Entry]>, algorithm: Algorithm) -> Self {
         let ready = |weighty: bool| -> Box<[u32]> {
             let ready = all.iter().zip(0..).filter(|(entry, _)| {
@@ -62,7 +63,7 @@ impl Table {
             ready.map(|(_, index)| index).collect()
         };
         let weighty = ready(true);
-        // Where nobody has a weight, health does not matter either.
+        // If no member has a weight, health does not matter either.
         let (usable, by_health) =
             if weighty.is_empty() { (ready(false), false) } else { (weighty, true) };
         let entry = |member: usize| &all[usable[member] as usize];
@@ -82,7 +83,7 @@ impl Table {
         Self { all, usable, live, balance, cookies: None }
     }
 
-    /// A member became healthy, or no longer is. It costs that member, not the table.
+    /// A member has become healthy or unhealthy. This changes one member, not the table.
     pub(super) fn turn(&self, address: SocketAddr, healthy: bool) {
         let Some(index) = self.index(address) else { return };
         if self.all[index].weight > 0
@@ -92,8 +93,7 @@ impl Table {
         }
     }
 
-    /// The same, with members found by what cookies of this key call them. What the table before has
-    /// worked out already is taken from there.
+    /// Adds the ids of members under this key. Ids that the previous table has computed are taken from it.
     pub(super) fn with_cookies(mut self, key: &Arc<CookieKey>, pool: &str, before: &Self) -> Self {
         let known = before.cookies.as_ref().filter(|known| Arc::ptr_eq(&known.key, key));
         let id = |entry: &Entry| {
@@ -112,7 +112,7 @@ impl Table {
         self
     }
 
-    /// What a member is called in cookies.
+    /// The id of a member in cookies.
     pub(super) fn id(&self, address: SocketAddr) -> Option<&MemberId> {
         self.cookies.as_ref()?.ids.get(self.index(address)?)
     }
@@ -140,14 +140,14 @@ impl Table {
         member.map(server).or_else(|| self.last_resort(exclude))
     }
 
-    /// When all others were tried in vain, one that was left out is better than nobody.
+    /// When all others were tried in vain, a skipped member is better than none.
     fn last_resort(&self, exclude: &[SocketAddr]) -> Option<&Arc<Server>> {
         let ready = self.all.iter().filter(|e| e.state == MemberState::Ready && e.weight > 0);
         let mut servers = ready.map(|entry| &entry.server);
         servers.find(|server| !exclude.contains(&server.address))
     }
 
-    /// The member of this address, if a client that is tied to it may still go there.
+    /// The member at this address, if a client that is tied to it may still go there.
     pub(super) fn tied(&self, address: SocketAddr, exclude: &[SocketAddr]) -> Option<&Arc<Server>> {
         self.may_stay(&self.all[self.index(address)?], exclude)
     }

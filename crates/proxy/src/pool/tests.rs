@@ -1,4 +1,4 @@
-//! Pools as their callers see them, and builders that other tests use.
+//! Tests of pools through their public functions, and builders that other tests use.
 
 use super::*;
 use bowline_core::plan::{Algorithm, HealthCheck, ServicePortRef, Transport};
@@ -50,7 +50,7 @@ pub(crate) fn pool(config: Arc<plan::Pool>, members: &[Member]) -> Arc<Pool> {
     pool
 }
 
-/// Waits for something that comes by itself.
+/// Waits until a condition holds.
 pub(crate) async fn until(what: impl Fn() -> bool) {
     let wait = async {
         while !what() {
@@ -72,7 +72,7 @@ fn pick(pool: &Arc<Pool>, client: &Client<'_>) -> String {
     pool.pick(client, &[]).unwrap().address().to_string()
 }
 
-/// How often each member is picked in so many picks.
+/// How often each member is picked in this many picks.
 fn spread(pool: &Arc<Pool>, picks: usize) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for _ in 0..picks {
@@ -207,7 +207,7 @@ fn a_flood_of_addresses_at_the_pools_of_a_namespace_unties_no_client_of_another(
     assert_eq!(still, mine);
 }
 
-/// What a browser would send back.
+/// The cookie that a browser would send back.
 fn cookie_of(pick: &Pick) -> String {
     let set = pick.cookie_to_set().expect("a cookie is due");
     let (name, rest) = set.split_once('=').unwrap();
@@ -233,7 +233,7 @@ fn a_forged_cookie_or_one_of_another_pool_is_as_none() {
     let foreign = CookieKey::new([9; 32]);
     let id = foreign.member_id("p", A.parse().unwrap());
     let forged = foreign.sign("p", &id, u64::MAX);
-    // Of a pool with the same key and members, under another name.
+    // A cookie of a pool with the same key and members, under another name.
     let mut other = (*sticking(PersistenceKey::Cookie)).clone();
     other.name = "q".into();
     let pool_b = Pool::with_key(Arc::new(other), pool_a.members.lock().key.clone());
@@ -247,7 +247,7 @@ fn a_forged_cookie_or_one_of_another_pool_is_as_none() {
 
 #[test]
 fn a_cookie_tells_nothing_of_its_member() {
-    // The same member under two keys: nothing but the time of their end is alike.
+    // The same member under two keys: the ids differ in most bytes.
     let ids = [[1; 32], [2; 32]].map(|key| CookieKey::new(key).member_id("p", A.parse().unwrap()));
     assert!(ids[0].iter().zip(&ids[1]).filter(|(a, b)| a == b).count() < ids[0].len() / 2);
     let here = CookieKey::new([1; 32]);
@@ -280,7 +280,7 @@ fn with_the_key_before_a_cookie_is_good_again_and_with_another_it_is_as_none() {
     pool.set_key(keys[1].clone());
     let other = pool.pick(&with, &[]).unwrap();
     assert_ne!(cookie_of(&other), cookie);
-    // Members that come later are called as the key says, too.
+    // Members that come later get their ids from the same key.
     pool.set_members(&change(&[member(B), member(C)]));
     let tied = cookie_of(&pool.pick(&client(3), &[]).unwrap());
     pool.set_members(&change(&[member(A), member(B), member(C)]));
@@ -463,7 +463,8 @@ async fn a_change_of_health_makes_no_table() {
     }
 }
 
-/// Takes connections at all addresses of this machine and says nothing; counts those that are open.
+/// A member that accepts connections at all addresses of this machine and sends nothing; counts the
+/// open ones.
 async fn silent() -> (u16, Arc<[AtomicU64; 2]>) {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -514,7 +515,7 @@ async fn two_thousand_silent_members_of_a_namespace_delay_no_check_of_another() 
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     let most = counts[1].load(Ordering::SeqCst);
     assert!((16..=64).contains(&most), "{most} checks at once");
-    // With its pool, all that waited is gone.
+    // When the pool is dropped, its waiting checks are gone.
     drop(evil);
     until(|| checks.count().1 == 0 && counts[0].load(Ordering::SeqCst) <= 64).await;
 }

@@ -1,7 +1,7 @@
-//! Which member a client address is tied to, for as long after its last visit as the pool says. All pools of a process
-//! share room for so many ties, because the source address of a datagram can be forged. Where no room is left, the
-//! namespace with the most ties gives way: of its pools the one with the most, there the tie that was not used for
-//! longest. So a namespace with many ties takes none from a namespace with few.
+//! Ties of client addresses to members, which last for the pool's timeout after the last visit. All pools of a process
+//! share limited room for ties, because the source address of a datagram can be forged. When no room is left, the
+//! namespace with the most ties gives way: in its pool with the most ties, the least recently used tie is dropped. So
+//! a namespace with many ties takes none from a namespace with few.
 
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Room for ties that pools share.
+/// The room for ties that pools share.
 pub(crate) struct Ties(Mutex<Ledger>);
 
 impl Ties {
-    /// At most so many.
+    /// Room for at most this many ties.
     pub(crate) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(Ledger::new(most))))
     }
@@ -33,7 +33,7 @@ impl fmt::Debug for Ties {
     }
 }
 
-/// The ties of a pool. They go with it.
+/// The ties of a pool. Dropping it drops them.
 #[derive(Debug)]
 pub(super) struct PoolTies {
     ties: Arc<Ties>,
@@ -41,7 +41,7 @@ pub(super) struct PoolTies {
 }
 
 impl PoolTies {
-    /// The client's member, unless it was away for too long.
+    /// The client's member, unless its last visit is too long ago.
     pub(super) fn get(
         &self,
         client: IpAddr,
@@ -63,7 +63,7 @@ impl PoolTies {
         }
     }
 
-    /// Forgets all.
+    /// Drops all ties of the pool.
     pub(super) fn clear(&self) {
         self.ties.0.lock().clear(self.pool);
     }
@@ -75,12 +75,12 @@ impl Drop for PoolTies {
     }
 }
 
-/// Tells pools apart.
+/// Identifies a pool.
 type Id = u64;
 
-/// Ties that were not used for their pool's timeout and are forgotten with each new tie, at most.
+/// The most expired ties that each new tie removes.
 const SWEPT: usize = 2;
-/// How often it is said that a namespace gives way, at most.
+/// The shortest time between two log lines that a namespace gives way.
 const SAID: Duration = Duration::from_secs(60);
 
 /// All ties of a process. It decides with values alone.
@@ -94,11 +94,11 @@ struct Ledger {
     namespaces: HashMap<Arc<str>, Standing>,
     /// Namespaces that have ties, by how many.
     ranks: BTreeSet<(usize, Arc<str>)>,
-    /// When it was last said that a namespace gave way.
+    /// When it was last logged that a namespace gave way.
     said: Option<Instant>,
 }
 
-/// The ties of a pool. Trees, because they give room back.
+/// The ties of a pool. Trees, because they release memory.
 struct Held {
     namespace: Arc<str>,
     ties: BTreeMap<IpAddr, Tie>,
@@ -147,7 +147,7 @@ impl Ledger {
         (now.saturating_duration_since(tie.used) < timeout).then_some(tie.member)
     }
 
-    /// The client visits this member. Some: this namespace has given way, and it is time to say so.
+    /// The client visits this member. Some: this namespace has given way, and that should be logged.
     fn put(
         &mut self,
         pool: Id,
@@ -187,7 +187,8 @@ impl Ledger {
         Some(gave_way)
     }
 
-    /// Forgets a tie so that this namespace can have another; of which namespace. None: there was none.
+    /// Drops a tie so that this namespace can have another; returns the namespace that lost it. None: there was no
+    /// tie.
     fn make_room(&mut self, namespace: &Arc<str>) -> Option<Arc<str>> {
         let own = self.namespaces.get(namespace).map_or(0, |it| it.ties);
         let most = self.ranks.last().filter(|(ties, _)| *ties > own);
@@ -196,7 +197,7 @@ impl Ledger {
         pool.is_some_and(|pool| self.forget_oldest(pool)).then_some(from)
     }
 
-    /// Forgets the tie of a pool that was not used for longest. Whether there was one.
+    /// Drops the least recently used tie of a pool. Returns whether there was one.
     fn forget_oldest(&mut self, pool: Id) -> bool {
         let Some(held) = self.pools.get_mut(&pool) else { return false };
         let Some((_, client)) = held.order.pop_first() else { return false };
@@ -218,7 +219,7 @@ impl Ledger {
         self.pools.remove(&pool);
     }
 
-    /// So many ties of a pool have come and gone.
+    /// This many ties of a pool were added and removed.
     fn count(&mut self, pool: Id, come: usize, gone: usize) {
         let Some(held) = self.pools.get(&pool) else { return };
         let now = held.ties.len();
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(all(&ties), 1_000);
         let kept = (0..300).filter(|i| shop.get(client(*i), TIMEOUT, now).is_some()).count();
         assert_eq!(kept, 300);
-        // A namespace with fewer gets what it needs of the one with the most.
+        // A namespace with fewer ties gets what it needs from the one with the most.
         for i in 300..400 {
             shop.put(client(i), member(1), TIMEOUT, now);
         }
@@ -379,7 +380,7 @@ mod tests {
             for step in steps {
                 let (before, _) = counts();
                 match step {
-                    // No time-outs: only want of room takes a tie.
+                    // No timeouts: a tie is dropped only for lack of room.
                     Step::Put(pool, who, to, _) => {
                         now += Duration::from_millis(1);
                         pools[pool].put(client(who), member(to), TIMEOUT, now);

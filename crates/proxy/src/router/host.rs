@@ -1,9 +1,9 @@
-//! The host of a request, as rules compare it: without port and trailing dot, in lower case.
+//! Normalizes the host of a request for rules: without port and trailing dot, in lower case. Pure.
 
 use std::borrow::Cow;
 
-/// The name in a `Host` header or `:authority`; nothing if it is none. An IPv6 literal keeps its
-/// brackets.
+/// The host name of a `Host` header or `:authority`; None if it is not valid. An IPv6 literal keeps
+/// its brackets.
 pub fn host(authority: &str) -> Option<Cow<'_, str>> {
     let (host, port) = if authority.starts_with('[') {
         let end = authority.find(']')? + 1;

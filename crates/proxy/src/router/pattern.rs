@@ -1,22 +1,22 @@
-//! Regular expressions from users, many at a time. Matching takes time linear in the text, and what
-//! would take much memory is left out and named, not tried.
+//! Regular expressions from users, many matched at once. Matching takes time linear in the text. An
+//! expression that would need much memory is left out and reported.
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
 /// The largest compiled size of one expression, and of all that are matched together.
 const ONE: usize = 64 * 1024;
 const ALL: usize = 1024 * 1024;
-/// So many are matched together at most.
+/// At most this many are matched together.
 const COUNT: usize = 1000;
 
 /// Why an expression is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BadPattern {
-    /// It cannot be read.
+    /// Its syntax is wrong.
     Unreadable,
     /// It is too large.
     TooLarge,
-    /// There are too many beside it.
+    /// There are too many expressions.
     TooMany,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn whole(pattern: &str) -> Result<Regex, BadPattern> {
             }
         })
     };
-    // By itself first: `a)|(b` is only whole because of what is put around it.
+    // By itself first: `a)|(b` is valid only inside the group that is put around it.
     build(pattern)?;
     build(&anchored(pattern))
 }
@@ -42,7 +42,7 @@ fn anchored(pattern: &str) -> String {
 /// Expressions in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Patterns<T> {
-    /// None where there are none: even an automaton of nothing takes memory, in every site.
+    /// None if there are no expressions: even an empty automaton takes memory, in every site.
     set: Option<RegexSet>,
     values: Box<[T]>,
 }
@@ -54,7 +54,7 @@ impl<T> Default for Patterns<T> {
 }
 
 impl<T> Patterns<T> {
-    /// Expressions with what belongs to each, and those that are left out.
+    /// Expressions with their values, and those that are left out.
     pub(super) fn new<'a>(
         patterns: impl Iterator<Item = (&'a str, T)>,
     ) -> (Self, Vec<(T, BadPattern)>) {
@@ -87,7 +87,7 @@ impl<T> Patterns<T> {
         }
     }
 
-    /// What belongs to those that match, in order.
+    /// The values of the expressions that match, in order.
     pub(super) fn matches<'a>(&'a self, text: &str) -> impl Iterator<Item = &'a T> + use<'a, T> {
         let indices = self.set.as_ref().map(|set| set.matches(text).into_iter());
         indices.into_iter().flatten().filter_map(|index| self.values.get(index))

@@ -1,6 +1,6 @@
-//! The rules of one host, arranged so that finding one does not depend on how many there are: exact
-//! paths and prefixes in hash maps, regular expressions in one automaton. Which rule wins is decided
-//! by its place in the list alone, so the arrangement cannot change the outcome.
+//! The rules of one host, arranged so that finding one hardly depends on their number: exact paths
+//! and prefixes in hash maps, regular expressions in one automaton. The order of the rules alone
+//! decides which one wins, so the arrangement cannot change the outcome.
 
 use super::Request;
 use super::pattern::{BadPattern, Patterns, whole};
@@ -60,7 +60,7 @@ impl Compiled {
             let better = rules.iter().take_while(|index| best.is_none_or(|best| **index < best));
             best = better.copied().find(|index| self.meets(*index, request)).or(best);
         }
-        // By precedence exact paths come before expressions: then none is tried.
+        // Exact paths precede expressions in the order of rules: then no expression is tried.
         if best.is_none_or(|best| self.first_regex < best) {
             let matches = self.regex.matches(request.path).copied();
             let mut better = matches.take_while(|index| best.is_none_or(|best| *index < best));
@@ -69,7 +69,7 @@ impl Compiled {
         best.map(|index| index as usize)
     }
 
-    /// Rules whose path, if it is no expression, is the request's.
+    /// Rules whose exact path or prefix matches the request's path.
     pub(super) fn candidates(&self, request: &Request<'_>) -> impl Iterator<Item = &[u32]> {
         let exact = self.exact.get(request.path).into_iter();
         let prefix = self.prefixes(request.path).filter_map(|path| self.prefix.get(path));
@@ -79,7 +79,7 @@ impl Compiled {
     /// The prefixes of a path that end where an element ends, the longest first.
     fn prefixes<'a>(&self, path: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
         let bytes = path.as_bytes();
-        // Nothing longer is in the map, however many elements a client sends.
+        // No longer prefix is in the map, however many elements a client sends.
         let end = bytes.len().min(self.longest_prefix);
         let slashes = (0..=end).rev().filter(move |i| *i == bytes.len() || bytes[*i] == b'/');
         slashes.map(|i| &path[..i])
@@ -92,13 +92,13 @@ impl Compiled {
             && rule.query.iter().all(|wanted| self.parameter(wanted, request))
     }
 
-    /// Whether some value of the header is as wanted.
+    /// Whether some value of the header matches.
     fn header(&self, wanted: &ValueMatch, request: &Request<'_>) -> bool {
         let mut values = request.headers.get_all(&*wanted.name).iter();
         values.any(|value| value.to_str().is_ok_and(|value| self.value(wanted, value)))
     }
 
-    /// Whether the first parameter of the name is as wanted: as Gateway API says, the others are
+    /// Whether the first parameter with the name matches: Gateway API says that the others are
     /// ignored.
     fn parameter(&self, wanted: &ValueMatch, request: &Request<'_>) -> bool {
         let pairs = request.query.unwrap_or_default().split('&');
@@ -127,7 +127,7 @@ fn compile_values(rule: &Rule, into: &mut HashMap<Arc<str>, Regex>) -> Result<()
     Ok(())
 }
 
-/// A name or value of a query as it was meant: `+` is a space, `%41` an A.
+/// Decodes a name or value of a query: `+` is a space, `%41` an A.
 fn unescape(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(text);

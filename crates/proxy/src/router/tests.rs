@@ -1,5 +1,5 @@
-//! The router beside a naive one that tries every rule, and the examples of the Ingress
-//! specification.
+//! Compares the router with a naive one that tries every rule, and tests the examples of the
+//! Ingress specification.
 
 use super::*;
 use bowline_core::key::ConsumerKind;
@@ -16,7 +16,7 @@ fn consumer() -> ConsumerRef {
     }
 }
 
-/// A rule that can be told from others by its status.
+/// A rule that is recognized by its status.
 fn rule(kind: PathKind, path: &str, status: u16) -> Rule {
     Rule {
         path: PathMatch { kind, value: path.into() },
@@ -196,7 +196,7 @@ fn value(name: &str, kind: ValueKind, value: &str) -> ValueMatch {
     ValueMatch { name: name.into(), kind, value: value.into() }
 }
 
-/// The obviously right way.
+/// The naive router, which is easy to check by eye.
 mod naive {
     use super::*;
     use regex::Regex;
@@ -308,7 +308,7 @@ fn any_host() -> impl Strategy<Value = String> {
 
 type Sites = Vec<(SiteKey, Arc<ResolvedSite>)>;
 
-/// Sites whose rules have a status each of their own.
+/// Sites whose rules all have different statuses.
 fn any_sites() -> impl Strategy<Value = Sites> {
     let rules = prop::collection::vec(any_rule(), 0..6);
     let owner = prop_oneof![3 => Just("shop"), 1 => Just("other")];

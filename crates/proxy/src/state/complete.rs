@@ -1,5 +1,6 @@
-//! Updates that are everything: what is in force and not in them is taken away. A driver's caller sends
-//! one first, and whenever it does not know what became of an update before.
+//! Complete updates: what is in force and not in them is removed. The caller of a driver sends one
+//! first, and whenever it does not know what became of an earlier update. It only computes; `state`
+//! applies.
 
 use super::State;
 use bowline_core::update::{Change, Member, MemberChange, Update};
@@ -28,7 +29,7 @@ impl State {
                 change.removed = gone(&backend.pool.members(), &change.members);
             }
         }
-        // A pool without members is not spoken of.
+        // A complete update does not mention a pool without members.
         let spoken: BTreeSet<_> = update.members.iter().map(|change| &change.pool).collect();
         for (pool, backend) in backends.iter().filter(|(pool, _)| !spoken.contains(pool)) {
             let removed = backend.pool.members().to_vec();

@@ -1,5 +1,5 @@
-//! Which kept connections to an address are still meant for who is there now. When a member is removed
-//! and its address comes back, somebody else may live there: what was kept is not used again.
+//! Which kept connections to an address may still be used. When a member is removed and its address
+//! comes back, another Pod may have it: connections from before are not used again.
 
 use bowline_core::update::Member;
 use parking_lot::RwLock;
@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often each address was given up lately.
+/// How often each address was removed of late.
 #[derive(Debug)]
 pub(crate) struct Generations {
-    /// Longer than any connection can be kept or drain.
+    /// Longer than a connection can be kept or drain.
     remembered: Duration,
     next: AtomicU64,
     any: AtomicBool,
@@ -21,12 +21,12 @@ pub(crate) struct Generations {
 #[derive(Debug, Default)]
 struct Known {
     members: HashMap<SocketAddr, (u64, Instant)>,
-    /// At this size old entries are looked for.
+    /// At this size, old entries are removed.
     tidy_at: usize,
 }
 
 impl Generations {
-    /// With connections kept for so long.
+    /// For connections that are kept for this long.
     pub(crate) fn new(kept: Duration) -> Self {
         Self {
             remembered: kept + Duration::from_secs(900),
@@ -36,7 +36,7 @@ impl Generations {
         }
     }
 
-    /// Connections under another number are not meant for the member.
+    /// The number for connections to the member; connections under another number must not be used.
     pub(crate) fn of(&self, member: SocketAddr) -> u64 {
         if !self.any.load(Ordering::Acquire) {
             return 0;
@@ -44,7 +44,7 @@ impl Generations {
         self.known.read().members.get(&member).map_or(0, |(generation, _)| *generation)
     }
 
-    /// These are gone.
+    /// These members are removed.
     pub(crate) fn removed(&self, members: &[Member]) {
         if members.is_empty() {
             return;

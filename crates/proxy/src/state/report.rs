@@ -1,4 +1,5 @@
-//! What cannot be done, each on the object that it concerns.
+//! What cannot be done, as a refusal of each object concerned. It changes nothing; `state` calls it
+//! after each update.
 
 use super::State;
 use crate::listen::Failed;
@@ -8,7 +9,7 @@ use bowline_core::plan::Serves;
 use bowline_core::update::{Extent, ListenerKey, Refusal, Report};
 
 impl State {
-    /// All refusals that stand now.
+    /// All current refusals.
     pub(super) fn refusals(&self) -> Report {
         let mut refused: Vec<Refusal> = self
             .listeners
@@ -37,7 +38,8 @@ impl State {
         Report { refused, ..Report::default() }
     }
 
-    /// Members see this machine's address: what was asked for otherwise is served so all the same.
+    /// Members see the address of this machine: a pool that asks for the client's address is
+    /// served, with a refusal.
     fn refuse_client_addresses(&self, refused: &mut Vec<Refusal>) {
         for (key, wanted) in &self.listeners {
             let Serves::Pool(pool) = &wanted.resolved.listener.serves else { continue };

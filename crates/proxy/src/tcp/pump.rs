@@ -1,5 +1,5 @@
-//! Moves bytes between two connections. A connection that is silent holds no buffer: bytes go through
-//! one of the thread's, and only what the receiver does not take at once is kept, so that a slow
+//! Moves bytes between two connections. A silent connection holds no buffer: bytes go through a
+//! buffer of the thread, and only what the receiver does not take at once is kept, so that a slow
 //! receiver slows its sender down.
 
 use crate::metrics::ListenerStats;
@@ -13,23 +13,23 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
 
 const BUFFER: usize = 64 * 1024;
-/// How often it is looked at how long a silence may be.
+/// How often the idle time is read again.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; BUFFER].into());
 }
 
-/// How it ended.
+/// How the transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pumped {
-    /// Both sides said that they have no more.
+    /// Both sides have closed.
     Done,
     /// The client's connection failed.
     ClientBroke,
     /// The member's connection failed.
     MemberBroke {
-        /// It had sent something before.
+        /// Whether the member had sent something before.
         answered: bool,
     },
     /// Nothing moved for too long.
@@ -42,7 +42,8 @@ enum Broke {
     Writing,
 }
 
-/// Moves bytes both ways until both sides are done. A side that is done sending is still sent to.
+/// Moves bytes both ways until both sides are done. A side that has closed its sending half still
+/// receives.
 pub(super) async fn pump(
     client: &mut TcpStream,
     member: &mut TcpStream,
@@ -78,7 +79,7 @@ pub(super) async fn pump(
     }
 }
 
-/// Moves bytes one way until there are no more, and passes that on.
+/// Moves bytes one way until their end, and passes the end on.
 async fn one_way(
     from: &mut ReadHalf<'_>,
     to: &mut WriteHalf<'_>,
@@ -153,7 +154,7 @@ impl Activity {
         self.last.store(now, Ordering::Relaxed);
     }
 
-    /// Resolves when nothing moved for that long, which is asked for again now and then.
+    /// Resolves when nothing moved for the idle time, which is read again from time to time.
     async fn ceased_for(&self, idle: impl Fn() -> Duration) {
         loop {
             let last = self.start + Duration::from_millis(self.last.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! Real connections over loopback.
+//! Tests over real connections on loopback.
 
 use super::*;
 use crate::pool::tests::{at, change, config, config_with, pool};
@@ -48,7 +48,7 @@ async fn edge_at(bind: &str, pool: &Arc<Pool>, limits: Limits) -> Edge {
     Edge { address, ended, stats, task }
 }
 
-/// A member that answers, once its client has no more to say, with its name and all it was sent.
+/// A member that answers, once its client is done, with its name and all that it was sent.
 async fn echo(bind: &str, name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind(bind).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -66,7 +66,7 @@ async fn echo(bind: &str, name: &'static str) -> SocketAddr {
     address
 }
 
-/// A member that accepts and says nothing.
+/// A member that accepts and sends nothing.
 async fn silent() -> (SocketAddr, mpsc::UnboundedReceiver<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -79,7 +79,7 @@ async fn silent() -> (SocketAddr, mpsc::UnboundedReceiver<TcpStream>) {
     (address, streams)
 }
 
-/// An address where nobody listens.
+/// An address without a listener.
 async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
@@ -126,7 +126,7 @@ async fn a_receiver_that_does_not_read_stops_its_sender() {
     let mut member = streams.recv().await.unwrap();
     let chunk = vec![1; 1 << 20];
     let mut sent = 0;
-    // Until all buffers in between are full for a while.
+    // Until all buffers in between stay full for a while.
     while let Ok(Ok(())) = timeout(Duration::from_millis(500), client.writable()).await {
         sent += client.try_write(&chunk).unwrap_or(0);
         assert!(sent < 200 << 20, "nothing holds it back");
@@ -261,7 +261,7 @@ async fn members_that_ask_for_it_are_told_the_client_in_a_proxy_header() {
     }
 }
 
-/// Reads a version 2 header as its specification says.
+/// Parses a version 2 header as its specification says.
 fn parse(bytes: &[u8]) -> (SocketAddr, SocketAddr, &[u8]) {
     assert_eq!(bytes[..13], *b"\r\n\r\n\0\r\nQUIT\n\x21");
     let length = usize::from(u16::from_be_bytes([bytes[14], bytes[15]]));

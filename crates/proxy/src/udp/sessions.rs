@@ -1,5 +1,5 @@
-//! The sessions of a UDP listener, by client. Where there is no place for another, the oldest that was
-//! not used since it was last looked at makes room for it.
+//! The sessions of a UDP listener, by client. When there is no place for another session, the oldest
+//! one that was not used since the last check ends.
 
 use crate::pool::Pool;
 use crate::proxy_protocol::Header;
@@ -16,9 +16,9 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// So many sessions in use are passed over before one is made to go all the same.
+/// This many sessions in use are passed over before one is ended anyway.
 const CHANCES: usize = 8;
-/// A session that was used a shorter time ago is in use.
+/// A session that was used less long ago is in use.
 const BUSY: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -57,7 +57,7 @@ impl Session {
         }
     }
 
-    /// Remembers which place it has.
+    /// Remembers which place the session has.
     pub(super) fn takes(&self, place: u64) {
         let _ = self.place.set(place);
     }
@@ -67,7 +67,7 @@ impl Session {
         self.last_used().elapsed() < BUSY
     }
 
-    /// Tells it to end.
+    /// Tells the session to end.
     pub(crate) fn end(&self) {
         self.ended.notify_one();
     }
@@ -76,12 +76,13 @@ impl Session {
         std::ptr::eq(self.pool.as_ptr(), Arc::as_ptr(pool))
     }
 
-    /// Sends to the member; says whether it may have arrived. What does not fit the socket's buffer is
-    /// lost, as datagrams may be. But a member that refused the datagram before is told of here, and
-    /// only once: then this one was not sent, and the session is over.
+    /// Sends to the member; returns whether the datagram may have arrived. A datagram that does not
+    /// fit the socket's buffer is lost, which UDP allows. The kernel reports here, and only once, that
+    /// the member refused an earlier datagram: then this one was not sent, and the session is over.
     pub(super) fn send(&self, bytes: &[u8]) -> bool {
         self.touch();
-        // Past tokio: it would not try before the new socket has been polled, and lose the first.
+        // Not through tokio: it would not send before the new socket has been polled, and lose the
+        // first datagram.
         let upstream = SockRef::from(&self.upstream);
         let sent = match &self.header {
             None => upstream.send(bytes),
@@ -104,7 +105,7 @@ impl Session {
         self.start + Duration::from_millis(self.used.load(Ordering::Relaxed))
     }
 
-    /// Resolves when the session must end; says whether that is because its member refused.
+    /// Resolves when the session must end; returns whether that is because its member refused.
     pub(super) async fn ended(&self) -> bool {
         self.ended.notified().await;
         self.refused.load(Ordering::Relaxed)
@@ -119,8 +120,8 @@ pub(crate) struct SessionTable {
 #[derive(Debug, Default)]
 struct Table {
     by_client: HashMap<SocketAddr, Arc<Session>>,
-    /// The oldest first, with when it had been used last when it came to its place. Sessions that
-    /// ended may still be here.
+    /// The oldest first, each with its last use at the time when it was put there. Ended sessions may
+    /// still be in it.
     order: VecDeque<(SocketAddr, Weak<Session>, u64)>,
 }
 
@@ -129,10 +130,10 @@ impl SessionTable {
         self.table.lock().by_client.get(&client).cloned()
     }
 
-    /// Puts a session in; one of the same client is told to end.
+    /// Adds a session; an earlier one of the same client is told to end.
     pub(super) fn put(&self, client: SocketAddr, session: Arc<Session>) {
         let mut table = self.table.lock();
-        // Entries of sessions that ended by themselves are swept once they are half of all.
+        // Entries of ended sessions are removed once they are half of all.
         if table.order.len() >= 64 + table.by_client.len() * 2 {
             table.order.retain(|(_, session, _)| session.strong_count() > 0);
         }
@@ -142,12 +143,12 @@ impl SessionTable {
         }
     }
 
-    /// Tells the oldest that was not used of late to end; gives the place that it has.
+    /// Tells the oldest session that is not in use to end; returns its place.
     pub(crate) fn make_room(&self) -> Option<u64> {
         self.table.lock().make_room()
     }
 
-    /// Takes the session out, unless the client has another by now.
+    /// Removes the session, unless the client has another one by now.
     pub(super) fn remove(&self, client: SocketAddr, session: &Arc<Session>) {
         let mut table = self.table.lock();
         if table.by_client.get(&client).is_some_and(|current| Arc::ptr_eq(current, session)) {

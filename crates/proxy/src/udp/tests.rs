@@ -1,4 +1,4 @@
-//! Real datagrams over loopback.
+//! Tests over real datagrams on loopback.
 
 use super::*;
 use crate::pool::tests::{at, change, config_with, pool, until};
@@ -70,7 +70,7 @@ fn members(addresses: &[SocketAddr]) -> Vec<bowline_core::update::Member> {
     members
 }
 
-/// A client of the edge: it takes answers from the listening address only.
+/// A client that accepts answers only from the listening address.
 async fn client(edge: &Edge) -> UdpSocket {
     let bind = if edge.address.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     let socket = UdpSocket::bind(bind).await.unwrap();
@@ -78,7 +78,7 @@ async fn client(edge: &Edge) -> UdpSocket {
     socket
 }
 
-/// A client of the edge with an address of its own.
+/// A client with an address of its own.
 async fn client_at(edge: &Edge, last: u8) -> UdpSocket {
     let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, last], 0))).await.unwrap();
     socket.connect(edge.address).await.unwrap();
@@ -151,7 +151,7 @@ async fn listeners_that_share_places_have_no_more_sessions_in_all() {
     let (one, two) = (client(&edges[0]).await, client(&edges[1]).await);
     assert_eq!(ask(&one, b"1").await, b"a1");
     assert_eq!(ask(&two, b"2").await, b"a2");
-    // They are one client, and its oldest makes room.
+    // Both sockets are one client, and its oldest session ends.
     let third = client(&edges[1]).await;
     assert_eq!(ask(&third, b"3").await, b"a3");
     until(|| (active(&edges[0]), active(&edges[1])) == (0, 2)).await;
@@ -218,7 +218,7 @@ async fn a_member_that_refuses_is_left_for_another_however_fast_its_client_sends
         let alive = echo("127.0.0.1:0", "alive").await;
         let pool = pool(udp(|_| {}), &members(&[dead, alive]));
         let edge = edge("127.0.0.1:0", pool.clone(), Limits::default()).await;
-        // One of the two is given the dead member.
+        // One of the two clients gets the dead member.
         for client in [client(&edge).await, client(&edge).await] {
             let mut answer = [0; 16];
             let answered = async {
@@ -237,7 +237,7 @@ async fn a_member_that_refuses_is_left_for_another_however_fast_its_client_sends
     }
 }
 
-/// The kernel tells of a refusal once: to whoever sends or receives first.
+/// The kernel reports a refusal once: to the first call that sends or receives.
 #[tokio::test]
 async fn a_refusal_that_a_datagram_runs_into_is_not_lost() {
     let dead = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! How answers are framed for each kind of client, and what follows them on the connection.
+//! Tests how responses are framed for each kind of client, and what follows them on the connection.
 
 use crate::kit::{HTTPS, Scripted, World, logging, pool, rest, tls};
 use bowline_core::plan::{Action, ListenerProtocol, Speaks, Timeouts};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Reads until the text ends like this.
+/// Reads until the text has this end.
 async fn read_until(stream: &mut TcpStream, end: &str) -> String {
     let mut text = Vec::new();
     let reading = async {
@@ -114,7 +114,7 @@ async fn a_request_right_after_a_chunked_body_is_the_next_one() {
     }
 }
 
-/// A site that sends all to HTTPS.
+/// A site that redirects all to HTTPS.
 async fn redirecting(world: &World) {
     let authority = Authority::new();
     let wish = world

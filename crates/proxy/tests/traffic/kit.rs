@@ -1,4 +1,5 @@
-//! A proxy of the test's own on a loopback address of its own, and short ways to say what it should do.
+//! Support for the tests: a proxy on a loopback address of its own, and short ways to write updates for
+//! it.
 
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::plan::{
@@ -22,10 +23,10 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) const HTTP: u16 = 8080;
 pub(crate) const HTTPS: u16 = 8443;
 
-/// Where members listen: a port that is not only root's.
+/// The port of members: one that needs no root.
 pub(crate) const MEMBER: u16 = 8080;
 
-/// An address on loopback that no other test uses: the process and a counter are in it.
+/// A loopback address that no other test uses: made from the process id and a counter.
 pub(crate) fn address() -> IpAddr {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     let process = std::process::id().to_le_bytes();
@@ -34,7 +35,7 @@ pub(crate) fn address() -> IpAddr {
     IpAddr::from([127, 64 + process[1] % 128, process[0], low])
 }
 
-/// A proxy and where it is.
+/// A proxy and its address.
 pub(crate) struct World {
     pub(crate) proxy: Proxy,
     pub(crate) at: IpAddr,
@@ -51,7 +52,7 @@ impl World {
         Self { proxy: Proxy::new(options), at: address() }
     }
 
-    /// Applies, and expects that all of it could be done.
+    /// Applies the update and expects no refusal.
     pub(crate) async fn apply(&self, wish: Wish) {
         assert_eq!(self.proxy.apply(&wish.update).await, Report::default());
     }
@@ -80,7 +81,7 @@ impl World {
         samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
-    /// What comes back for these bytes on a connection of their own, until the other side ends it.
+    /// The response to these bytes on a new connection, until the proxy closes it.
     pub(crate) async fn raw(&self, bytes: &str) -> String {
         let mut stream = self.http().tcp().await.unwrap();
         stream.write_all(bytes.as_bytes()).await.unwrap();
@@ -93,7 +94,7 @@ impl World {
     }
 }
 
-/// An update in the making.
+/// An update under construction.
 pub(crate) struct Wish {
     at: IpAddr,
     pub(crate) update: Update,
@@ -240,7 +241,7 @@ pub(crate) fn logging() -> (Options, Arc<std::sync::Mutex<Vec<String>>>) {
     (Options { access_log: Some(log), ..Options::default() }, lines)
 }
 
-/// All that comes until the other side ends the connection. A reset ends it as well.
+/// All that comes until the other side ends the connection. A reset ends it, too.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes))

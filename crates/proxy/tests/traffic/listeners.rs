@@ -1,4 +1,4 @@
-//! Addresses that are bound, refused, released and bound again.
+//! Tests how addresses are bound, refused, released and bound again.
 
 use crate::kit::{self, HTTP, World, consumer, pool};
 use bowline_core::outcome::Reason;
@@ -203,7 +203,7 @@ async fn what_a_complete_update_does_not_have_is_gone() {
     }
     assert!(Dial::to(world.at, 9000).get("a", "/").await.is_err());
 
-    // A pool without members is not spoken of.
+    // A complete update does not mention a pool without members.
     let mut wish = world.wish().web(&[]);
     (wish.update.complete, wish.update.members) = (true, Vec::new());
     world.apply(wish).await;
@@ -225,6 +225,6 @@ async fn a_client_address_that_cannot_be_shown_is_told_and_served_all_the_same()
         (&consumer("listener"), Reason::NotSupported, Extent::Part)
     );
     assert_eq!(Dial::to(world.at, 9000).get("a", "/").await.unwrap().status, 200);
-    // The pool alone changes: nothing is left to be told.
+    // Only the pool changes: no refusal is left.
     world.apply(world.wish().pool(pool("tcp"), &[&member])).await;
 }

@@ -1,4 +1,4 @@
-//! What happens to requests when members come, go, fail or are slow.
+//! Tests requests while members come, go, fail or are slow.
 
 use crate::kit::{self, World, addresses, forward, pool};
 use bowline_core::plan::{Persistence, PersistenceKey, Timeouts};
@@ -189,7 +189,7 @@ async fn members_and_rules_change_under_traffic_without_a_failed_request() {
     for client in clients {
         assert!(client.await.unwrap() > 10);
     }
-    // None of these was hidden by trying another member.
+    // No request succeeded only because another member was tried.
     assert_eq!(world.counted("proxy_member_failures"), 0.0);
 }
 

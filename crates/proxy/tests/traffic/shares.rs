@@ -1,4 +1,4 @@
-//! Clients that take all they can get, beside one that wants little: it finds its place.
+//! Tests clients that take all they can get beside one that wants little: it gets its place.
 
 use crate::kit::{Scripted, World, address, forward, pool};
 use bowline_core::plan::{ListenerProtocol, Serves, Transport};
@@ -57,7 +57,7 @@ async fn a_client_on_six_listeners_leaves_a_place_for_a_newcomer_at_each() {
             let answer = Dial::to(world.at, port).from(other).get("a", "/").await;
             assert_eq!(answer.map(|it| it.status), Ok(200), "{port}, {round}");
         }
-        // The other client tries on.
+        // The other client keeps trying.
         for _ in 0..30 {
             held.extend(slow(&Dial::to(world.at, 9000).from(greedy)).await);
         }
@@ -125,7 +125,7 @@ async fn requests_beside_each_other_on_http2_count_as_connections() {
         assert_eq!(answer.map(|answer| answer.status), Ok(200));
     }
     assert!(world.counted("proxy_listener_displaced") >= 1.0);
-    // What gave way was one request, not the connection.
+    // One request lost its place, not the connection.
     let reset = crowd.join_next().await.unwrap().unwrap();
     assert!(reset.is_err(), "{reset:?}");
     eventually("the connection is served on", || async {
@@ -162,12 +162,12 @@ async fn a_client_that_holds_many_large_heads_leaves_bytes_for_those_of_others()
             let answer = dial.from(other).send(request).await;
             assert_eq!(answer.map(|answer| answer.status), Ok(200), "round {round}");
         }
-        // The greedy client tries on.
+        // The greedy client keeps trying.
         let request = Request::get("a", "/").header("x", &large);
         let answer = world.http().from(greedy).send(request).await;
         assert!(answer.is_ok_and(|answer| [200, 503].contains(&answer.status)));
     }
-    // No more of the greedy client's heads gave way than was needed.
+    // No more of the greedy client's heads gave way than necessary.
     let mut open = 0;
     for stream in &mut held {
         open += usize::from(is_open(stream).await);
@@ -205,7 +205,7 @@ async fn a_client_with_many_sessions_of_datagrams_leaves_places_for_others() {
         (begun > 150.0).then_some(()).ok_or_else(|| begun.to_string())
     })
     .await;
-    // The session of the other client is the one from before, and it may begin more.
+    // The session of the other client is still the same, and it may begin more.
     assert_eq!(ask(&modest, "x").await.unwrap(), first);
     let accepted = world.counted("proxy_listener_accepted");
     assert_eq!(ask(&modest, "x").await.unwrap(), first);

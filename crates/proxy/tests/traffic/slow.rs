@@ -1,4 +1,4 @@
-//! Clients and members that are slow, silent or many: each costs its own place and nobody else's.
+//! Tests slow, silent or many clients and members: each takes its own place and no other client's.
 
 use crate::kit::{Scripted, World, forward, pool, rest};
 use bowline_core::plan::{ListenerProtocol, Speaks, Timeouts};
@@ -24,7 +24,8 @@ async fn more_listeners_than_places_are_all_served() {
         wish = wish.listener(port, ListenerProtocol::Http);
     }
     world.apply(wish).await;
-    // The last first: places would come round to them in the order in which they began to wait.
+    // The last port first: freed places would go to connections in the order in which they began to
+    // wait.
     for port in ports.rev() {
         let answer = Dial::to(world.at, port).get("a", "/").await;
         assert_eq!(answer.map(|answer| answer.status), Ok(200), "{port}");
@@ -41,7 +42,7 @@ async fn slow_clients_of_one_listener_take_no_place_of_another() {
     world.apply(world.wish().web(&[&member]).listener(9000, ListenerProtocol::Http)).await;
     let mut slow = Vec::new();
     for _ in 0..8 {
-        // Some are sent away at once.
+        // Some are refused at once.
         let Ok(mut stream) = world.http().tcp().await else { continue };
         let _ = stream.write_all(b"GET / HTTP/1.1\r\n").await;
         slow.push(stream);
@@ -89,14 +90,14 @@ async fn clients_that_say_nothing_or_do_not_go_on_are_let_go() {
     }
 }
 
-/// A connection that takes in next to nothing.
+/// A connection with a small receive buffer.
 async fn narrow(world: &World) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(2048).unwrap();
     socket.connect((world.at, crate::kit::HTTP).into()).await.unwrap()
 }
 
-/// Writes the same again and again and reads nothing, until the other side has had enough.
+/// Writes the same bytes again and again and reads nothing, until the proxy ends the connection.
 async fn never_read(mut stream: TcpStream, bytes: &[u8]) {
     let ended = tokio::time::timeout(Duration::from_secs(30), async {
         while stream.write_all(bytes).await.is_ok() {}
@@ -126,14 +127,14 @@ async fn an_http2_client_that_never_reads_is_let_go() {
     world.apply(world.wish().web(&[&member])).await;
     let mut stream = narrow(&world).await;
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
-    // A request that does not end keeps the connection from being idle: POST, http, /, authority a.
+    // A request without an end keeps the connection from being idle: POST, http, /, authority a.
     let head = b"\x83\x86\x84\x41\x01a";
     stream.write_all(&[b"\0\0\x06\x01\x04\0\0\0\x01", &head[..]].concat()).await.unwrap();
     let ping = b"\0\0\x08\x06\0\0\0\0\0pingpong".repeat(64);
     never_read(stream, &ping).await;
 }
 
-/// A member that gives up soon, reached over `speaks`.
+/// A pool with a short timeout, reached over `speaks`.
 async fn hasty(world: &World, speaks: Speaks) -> bowline_testing::Backend {
     let member = world.member("a").await;
     let mut hasty = pool("web");
@@ -163,7 +164,7 @@ async fn an_http2_client_that_does_not_send_its_body_is_told_so_and_no_member_is
         let answer = world.http().http2().send(never).await;
         match speaks {
             Speaks::Http1 => assert_eq!(answer.map(|answer| answer.status), Ok(408)),
-            // A stream to such a member cannot be answered for; it is reset.
+            // A stream to such a member cannot get a response any more; it is reset.
             Speaks::H2c => assert!(answer.is_err(), "{answer:?}"),
         }
         assert_eq!(world.counted("proxy_member_failures"), 0.0, "{speaks:?}");
@@ -192,7 +193,7 @@ async fn a_member_that_is_silent_after_the_body_is_answered_for_with_504() {
         let post = Request::post("a", "/?delay=5000", "body");
         let answer = world.http().send(post).await.unwrap();
         assert_eq!(answer.status, 504, "{speaks:?}: {}", answer.text());
-        // The client is told first.
+        // The client gets its response before the failure is counted.
         bowline_testing::eventually("the member is blamed", || async {
             let failures = world.counted("proxy_member_failures");
             if failures == 1.0 { Ok(()) } else { Err(format!("{speaks:?}: {failures}")) }

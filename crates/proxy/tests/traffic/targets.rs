@@ -1,10 +1,10 @@
-//! Which request targets are taken, and that what is matched is what members are sent.
+//! Tests which request targets are accepted, and that members get the target that was matched.
 
 use crate::kit::{Scripted, World, forward, pool};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// One host with a member, nothing for others.
+/// One host with a member, and no rule for other hosts.
 async fn shop(world: &World) -> Scripted {
     let member = Scripted::new(OK).await;
     let wish = world

@@ -1,4 +1,4 @@
-//! TLS by SNI, HTTP/2, and what is answered when host and certificate do not belong together.
+//! Tests TLS by SNI, HTTP/2, and the response when host and certificate do not belong together.
 
 use crate::kit::{HTTP, HTTPS, Scripted, World, consumer, forward, pool, tls};
 use bowline_core::outcome::{Problem, Reason};
@@ -8,7 +8,7 @@ use bowline_testing::{Authority, Issued, Request};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Two hosts with a certificate each, one with none that can be used, one without TLS.
+/// Two hosts with a certificate each, one whose certificate is missing, one without TLS.
 async fn two_hosts(world: &World, authority: &Authority) -> [Issued; 2] {
     let issued =
         [authority.issue(&["a.example", "also-a.example"]), authority.issue(&["b.example"])];
@@ -228,7 +228,7 @@ async fn cookies_of_an_http2_request_reach_an_http1_member_as_one_field() {
     let seen: Vec<_> = member.heads().iter().map(cookies).collect();
     let one = vec!["session=1; theme=dark; lang=en; last=\"x\"".to_owned()];
     assert_eq!(seen, [one.clone(), one]);
-    // HTTP/2 members may be sent several; a backend joins what it got by a comma.
+    // HTTP/2 members may get several cookie fields; a backend joins them with a comma.
     let echo = world.http().http2().send(request("two.example")).await.unwrap().echo().unwrap();
     let told = (echo.version.as_str(), echo.header("cookie"));
     assert_eq!(told, ("HTTP/2.0", "session=1, , theme=dark; lang=en, last=\"x\""));

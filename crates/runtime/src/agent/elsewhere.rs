@@ -1,5 +1,5 @@
-//! Follows where other load balancers listen: a member there would send traffic round in a circle. It reads the
-//! addresses out of their Plans and nothing else.
+//! Follows the addresses on which other load balancers listen: a member at one of them would send traffic round
+//! in a circle. It reads only these addresses from their Plans, and passes them to the agent's resolver.
 
 use super::{Heard, told};
 use crate::keep::Works;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use tokio::sync::mpsc;
 
-/// What is read of a Plan. What cannot be read has no addresses.
+/// The fields of a Plan that are read here. A field that cannot be read counts as empty.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Places {
@@ -36,7 +36,7 @@ struct Listener {
 }
 
 impl Places {
-    /// The addresses, each once. One of a name alone ([`bowline_core::plan::BY_NAME`]) is none.
+    /// The addresses, each once. A listener with only a name ([`bowline_core::plan::BY_NAME`]) has none.
     fn addresses(&self) -> Vec<IpAddr> {
         let listeners = self.fragments.iter().flat_map(|fragment| &fragment.listeners);
         let addresses = listeners.filter_map(|listener| listener.address.parse().ok());
@@ -47,24 +47,24 @@ impl Places {
     }
 }
 
-/// What was told of each Plan: most changes of a Plan leave its addresses as they are, and work on one load
-/// balancer is to cause none on another.
+/// The addresses that were sent to the resolver, by Plan. Most changes of a Plan leave its addresses as they
+/// are, and work on one load balancer must cause no work on another.
 #[derive(Default)]
 struct Known {
     addresses: BTreeMap<String, Vec<IpAddr>>,
-    /// All are told anew.
+    /// A new list is under way: every Plan is sent again.
     lists: bool,
 }
 
 impl Known {
-    /// Whether this has to be told.
+    /// Whether the addresses of this Plan must be sent to the resolver.
     fn is_news(&mut self, name: &str, addresses: &[IpAddr]) -> bool {
         let before = self.addresses.insert(name.to_owned(), addresses.to_vec());
         self.lists || before.as_deref() != Some(addresses)
     }
 }
 
-/// Follows the Plans of all load balancers but one until nobody listens.
+/// Follows the Plans of all other load balancers until the listener is gone.
 pub(super) async fn follow(
     client: Client,
     namespace: String,
@@ -87,7 +87,7 @@ pub(super) async fn follow(
         }
         told(Kind::Elsewhere, seen, |plan| {
             let name = plan.name_any();
-            // Of its own plan the resolver knows.
+            // The resolver knows the agent's own Plans already.
             let own = plan.spec.load_balancer == load_balancer;
             let addresses = if own { Vec::new() } else { plan.spec.addresses() };
             known.is_news(&name, &addresses).then(|| Object::Elsewhere(name.into(), addresses))

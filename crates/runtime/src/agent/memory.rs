@@ -1,5 +1,5 @@
-//! The folder of an agent (`--state`), read and written when [`bowline_core::recall`] says so. It tells the time and
-//! what came of it; it decides nothing. Without a folder nothing happens here.
+//! The agent's shell around [`bowline_core::recall`]: reads and writes the state folder (`--state`) when that
+//! machine says so, and tells it the time and the results. It decides nothing, and without a folder it does nothing.
 
 use super::state::{Folder, Loaded};
 use crate::clock;
@@ -15,28 +15,28 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-/// How long the last write may take at the end.
+/// How long the last write may take when the agent ends.
 const LAST: Duration = Duration::from_secs(2);
 
-/// By this the reporter says that the API answered.
+/// The reporter notifies this when the API has answered.
 pub(super) type Contact = Arc<Notify>;
 
-/// What was kept.
+/// The state that was found in the folder.
 #[derive(Debug)]
 pub(super) struct KeptState {
     pub(super) update: Update,
-    /// Until when it was known to be true, in seconds of the Unix epoch.
+    /// The last time at which it was known to be true, in seconds of the Unix epoch.
     pub(super) since: i64,
 }
 
-/// What is to be done.
+/// What the agent has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Due {
-    /// What was kept is to be served.
+    /// Serve the kept state.
     Serve,
-    /// Nothing is to be served instead of what was kept.
+    /// Withdraw the kept state and serve nothing.
     Withdraw,
-    /// What is served is to be kept.
+    /// Save what is served.
     Save,
 }
 
@@ -45,26 +45,27 @@ pub(super) struct Memory {
     recall: Recall,
     folder: Option<Arc<Folder>>,
     kept: Option<KeptState>,
-    /// Until when it was known to be true, in seconds of the Unix epoch.
+    /// The last time at which the kept state was known to be true, in seconds of the Unix epoch.
     since: Option<i64>,
-    /// Marks of the cluster, as the agent is configured now.
+    /// Marks of the cluster that the agent is configured for.
     cluster: Option<watch::Receiver<BTreeSet<String>>>,
-    /// Secrets that were kept: they outlive the rest until the API has told all that the plan names.
+    /// Kept certificates. They stay after the other kept state is replaced, until the API has delivered all that the
+    /// plan names.
     certificates: BTreeMap<Arc<str>, Arc<Certificate>>,
     cookie_secret: Option<CookieSecret>,
-    /// Effects that have not been handed out.
+    /// Effects that are not carried out yet.
     effects: Vec<Effect>,
     saving: Option<JoinHandle<(io::Result<()>, Duration)>>,
     failing: bool,
-    /// Whether the last write had not ended when the agent did.
+    /// Whether the last write was still running when the agent ended.
     is_late: bool,
     metrics: Metrics,
     contact: Contact,
 }
 
 impl Memory {
-    /// Opens the folder that the options name, and reads what is in it. Whatever is wrong with it is told, and
-    /// the agent goes on without.
+    /// Opens the state folder and reads it. Every error is logged and counted, and the agent goes on without kept
+    /// state. Also returns the agent's name from the folder.
     pub(super) async fn open(options: &AgentOptions, metrics: &Metrics) -> (Self, Option<String>) {
         let origin = Origin {
             load_balancer: options.load_balancer.clone(),
@@ -108,7 +109,8 @@ impl Memory {
                 self.cookie_secret.clone_from(&update.cookie_secret);
                 self.since = Some(seconds(at));
                 self.kept = Some(KeptState { update, since: seconds(at) });
-                // Only the wall clock goes on over a reboot. Where it was set back, the age is not known.
+                // Only the wall clock goes on across a reboot. If it was set back, the age is unknown and counts as
+                // zero.
                 Event::Found(origin, SystemTime::now().duration_since(at).unwrap_or_default())
             }
             Err(error) => {
@@ -122,24 +124,24 @@ impl Memory {
         (self, Some(identity))
     }
 
-    /// Where it is told that the API answered.
+    /// What the reporter notifies when the API has answered.
     pub(super) fn contact(&self) -> Contact {
         Arc::clone(&self.contact)
     }
 
-    /// Tells what happened.
+    /// Passes an event to the machine.
     pub(super) fn tell(&mut self, event: Event) {
         self.recall.handle(event, clock::since_boot());
     }
 
-    /// The load balancer has this uid.
+    /// A Plan names this uid as the uid of the load balancer.
     pub(super) fn owned(&mut self, uid: &str) {
         if self.recall.origin().uid.as_deref() != Some(uid) {
             self.tell(Event::Owner(uid.to_owned()));
         }
     }
 
-    /// Resolves when something is to be done. It can be cancelled without loss.
+    /// Resolves when the agent has something to do. Safe to cancel.
     pub(super) async fn due(&mut self, watching: bool) -> Due {
         self.tell(Event::Watching(watching));
         let contact = self.contact();
@@ -166,7 +168,7 @@ impl Memory {
         }
     }
 
-    /// Does the next thing, or says what the agent is to do.
+    /// Carries out the next effect, or returns what the agent has to do.
     fn next(&mut self) -> Option<Due> {
         match self.effects.remove(0) {
             Effect::Serve => return Some(Due::Serve),
@@ -178,7 +180,7 @@ impl Memory {
                 self.kept = None;
                 self.certificates.clear();
                 self.cookie_secret = None;
-                // It holds the keys of a load balancer that is gone.
+                // The file holds the keys of a load balancer that is gone.
                 let gone = self.folder.as_ref().filter(|_| why == Unusable::Uid);
                 if let Some(Err(error)) = gone.map(|folder| folder.forget()) {
                     tracing::warn!(%error, "--state: cannot remove what was kept");
@@ -193,18 +195,18 @@ impl Memory {
         None
     }
 
-    /// What is to be served.
+    /// The kept state, while it may be served.
     pub(super) fn kept(&self) -> Option<&KeptState> {
         self.kept.as_ref().filter(|_| self.recall.keeps_some())
     }
 
-    /// Since when what is served may be out of date; None: it is followed.
+    /// The time until which the served state was known to be true. None: the agent follows the API.
     pub(super) fn since(&self) -> Option<i64> {
         self.since.filter(|_| self.recall.serves())
     }
 
-    /// Adds to all that there is what the API has not told of it and was kept: certificates of these hashes,
-    /// which are known by their content, so that none can be an old one, and the cookie secret.
+    /// Adds to a complete update the kept secrets that the API has not delivered: the missing certificates and the
+    /// cookie secret. A certificate is found by the hash of its content, so it cannot be an old one.
     pub(super) fn complete<'a>(
         &self,
         update: &mut Update,
@@ -219,7 +221,7 @@ impl Memory {
         }
     }
 
-    /// The driver has what the API told; true: instead of what was kept.
+    /// The driver has applied what the API delivered. Returns whether kept state was served until now.
     pub(super) fn replaced(&mut self) -> bool {
         let served = self.recall.serves();
         self.tell(Event::Followed);
@@ -227,7 +229,7 @@ impl Memory {
         served
     }
 
-    /// Begins to keep this.
+    /// Starts to save this update.
     pub(super) fn save(&mut self, update: Update) {
         let Some(folder) = self.folder.clone() else { return };
         let origin = self.recall.origin().clone();
@@ -250,7 +252,8 @@ impl Memory {
         }
     }
 
-    /// After the end: deletes what is kept. False: it is still there, or a write may bring it back.
+    /// Deletes the kept state after the agent has ended. False: the file may still exist, or a late write may bring
+    /// it back.
     pub(super) fn forget(&self) -> bool {
         if self.is_late {
             return false;
@@ -262,7 +265,7 @@ impl Memory {
         forgotten.is_ok()
     }
 
-    /// At the end: what changed since it was last kept is kept, if that does not take long.
+    /// Saves the changes since the last save, if that does not take long. Called at the end.
     pub(super) async fn end(&mut self, update: impl FnOnce() -> Update) {
         let last = async {
             if let Some(saving) = self.saving.take() {
@@ -282,19 +285,19 @@ impl Memory {
     }
 }
 
-/// Resolves when the agent's configuration has other marks of the cluster.
+/// Resolves when the agent is configured with other marks of the cluster.
 async fn configured(cluster: &mut Option<watch::Receiver<BTreeSet<String>>>) -> BTreeSet<String> {
     if let Some(marks) = cluster
         && marks.changed().await.is_ok()
     {
         return marks.borrow_and_update().clone();
     }
-    // They do not change any more.
+    // The marks do not change any more.
     *cluster = None;
     std::future::pending().await
 }
 
-/// Resolves when a write has ended. Never, where none is under way.
+/// Resolves when a write has ended; never, if none is under way.
 async fn written(
     saving: &mut Option<JoinHandle<(io::Result<()>, Duration)>>,
 ) -> (io::Result<()>, Duration) {
@@ -338,14 +341,14 @@ mod tests {
         memory.end(|| served).await;
         drop(memory);
         let (mut memory, _) = Memory::open(&options(place.path()), &Metrics::default()).await;
-        // The API has told everything but the Secrets.
+        // The API has delivered everything but the Secrets.
         assert!(!memory.replaced() && memory.kept().is_none());
         let mut now = update(2);
         memory.complete(&mut now, ["h1".into(), "h2".into()].iter());
         assert_eq!((now.certificates, now.cookie_secret), (vec![put()], Some(secret)));
     }
 
-    /// Keeps an update in a folder, as an agent with these options.
+    /// Saves an update in a folder, as an agent with these options.
     async fn keep(options: &AgentOptions, served: Update) {
         let (mut memory, identity) = Memory::open(options, &Metrics::default()).await;
         assert!(identity.is_some());
@@ -374,7 +377,7 @@ mod tests {
         let certificate = Arc::new(Certificate { chain: "chain".into(), key: "key".into() });
         let certificates = || vec![Change::Put("h1".into(), Arc::clone(&certificate))];
         let file = place.path().join("state");
-        // What happens to what an agent of the load balancer with uid `u1` kept, this long ago.
+        // What becomes of state that an agent of the load balancer with uid `u1` kept this long ago.
         let forgets = async |options: AgentOptions, told: Option<&str>, age: Duration| {
             keep(&uid("u1"), Update { certificates: certificates(), ..update(1) }).await;
             let kept = std::fs::File::options().append(true).open(&file).unwrap();
@@ -386,7 +389,7 @@ mod tests {
             let due = tokio::time::timeout(Duration::from_millis(100), memory.due(true)).await;
             assert!(due.is_err(), "{due:?}");
             let counted = metrics.text().contains("bowline_errors_total{reason=\"State\"} 1");
-            // The keys of a load balancer that is gone are not kept.
+            // Keys of a load balancer that is gone are deleted.
             let is_gone = memory.kept().is_none() && memory.certificates.is_empty();
             (is_gone, counted, file.exists())
         };

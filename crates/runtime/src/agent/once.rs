@@ -1,5 +1,6 @@
-//! What a load balancer is to do now, put into files once: no Lease, since nobody stays behind it, and no
-//! Events; who is left out is in the log. `bowline agent --load-balancer NAME --template … --once` runs it.
+//! The agent's `--once` with templates: writes what a load balancer has to do now into files, once. It
+//! writes no Lease, since no agent stays, and no Events; refused consumers are in the log. `bowline agent`
+//! runs it.
 
 use super::{BURST, Heard, LACKING, follow, follow_nodes};
 use crate::keep::Keeper;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Writes and notifies once. The API may take `patience` to say what there is; everything that fails is an
-/// error, those who are left out are not.
+/// Writes the files and notifies once. The API has `patience` to deliver all objects. Every failure is an
+/// error; a refused consumer is not.
 pub async fn once(
     client: Client,
     options: AgentOptions,
@@ -40,7 +41,7 @@ pub async fn once(
     Ok(())
 }
 
-/// All that is recorded for the load balancer, and its certificates as far as they come.
+/// Collects all Plans of the load balancer, and its certificates as far as they come.
 async fn gather(
     client: &Client,
     options: &AgentOptions,
@@ -49,7 +50,7 @@ async fn gather(
 ) -> Result<Update, RoleError> {
     let begun = Instant::now();
     let (sender, mut heard) = mpsc::channel(4096);
-    // They end when this does.
+    // The watches end when this function returns.
     let mut tasks = Keeper::new(context);
     follow(client, options, context, &sender, &mut tasks);
     let mut resolver = Resolver::with(options.members.clone());
@@ -76,7 +77,7 @@ async fn gather(
         }
         if resolver.synced() {
             synced = synced.or(Some(Instant::now() + LACKING));
-            // Certificates are known to be missing of what was taken.
+            // The resolver knows which certificates are missing only after `take`.
             let _ = resolver.take();
             if resolver.missing_certificates().next().is_none() {
                 break;
@@ -92,7 +93,7 @@ async fn gather(
     Ok(resolver.snapshot())
 }
 
-/// Says at the end who is left out.
+/// Logs which consumers are left out.
 fn sum_up(refused: &[Refusal]) {
     for Refusal { consumer, problem, .. } in refused {
         tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);

@@ -1,5 +1,5 @@
-//! Keeps the agent's Lease up to date: renewed while the agent lives, written at once when there is news,
-//! and not more often than the API should bear. It only passes on what the agent found.
+//! Keeps the agent's Lease up to date: renews it while the agent lives, writes news at once, and limits how
+//! often it writes. It only passes on what the agent found; `agent.rs` starts it.
 
 use super::memory::Contact;
 use crate::keep::Works;
@@ -22,7 +22,7 @@ const RENEW: Duration = Duration::from_secs(5);
 /// The least time between two writes.
 const GAP: Duration = Duration::from_millis(200);
 
-/// Who reports, and where.
+/// The Lease of a load balancer, and the agent that reports there.
 #[derive(Clone)]
 pub(super) struct Reporter {
     api: Api<Lease>,
@@ -45,7 +45,7 @@ impl Reporter {
         Self { api: Api::namespaced(client, namespace), name, identity, metrics, contact }
     }
 
-    /// Reports until the other end is gone.
+    /// Reports until the sender of reports is dropped.
     pub(super) async fn run(self, mut report: watch::Receiver<Said>, works: Works) {
         let mut backoff = Backoff::new(GAP, RENEW);
         let mut room = lease::room();
@@ -64,13 +64,13 @@ impl Reporter {
                         () = tokio::time::sleep(RENEW) => {}
                     }
                 }
-                // A smaller report may fit, and the API is well: nothing is gained by waiting.
+                // A smaller report may fit, and the API answers: waiting gains nothing.
                 Err(error) if is_too_large(&error) && room.refused() => {
                     tracing::debug!(lease = self.name, %error, "the report is made smaller");
                 }
                 Err(error) => {
                     let wait = backoff.failed(random::number());
-                    // At a start the namespace may still be on its way: that is no error.
+                    // At a start the namespace may not exist yet, so the first failures are no error.
                     if backoff.failures() > 2 {
                         self.metrics.error("Lease");
                         tracing::warn!(lease = self.name, %error, ?wait, "cannot report");
@@ -84,9 +84,9 @@ impl Reporter {
         }
     }
 
-    /// Says that the agent is gone, so that nobody waits for its time to be up. What it reported stays:
-    /// its addresses are those of the next agent too. Only its own entry says so; of the whole Lease it lets
-    /// go if it was the one that wrote last. False: the API did not take it.
+    /// Marks the agent's own entry as left, so that the leader does not wait for it to expire. What it
+    /// reported stays, because the next agent has the same addresses. It gives up the Lease itself only as
+    /// its holder, the agent that wrote last. False: the API did not take the write.
     pub(super) async fn release(&self, last: &Said) -> bool {
         let released = self.let_go(last).await;
         if let Err(error) = &released {
@@ -95,14 +95,14 @@ impl Reporter {
         released.is_ok()
     }
 
-    /// Says that the agent has left and its proxy has ended with it.
+    /// Reports that the agent has left and its proxy has ended with it.
     pub(super) async fn ended(&self, last: &Said) {
         if let Err(error) = self.leave(last, Left::ProxyEnded).await {
             tracing::debug!(lease = self.name, %error, "cannot say that the proxy has ended");
         }
     }
 
-    /// Writes the last entry of this agent; where the Lease has no room for it, with fewer refusals.
+    /// Writes the last entry of this agent, with fewer refusals if the Lease has no room for all.
     async fn leave(&self, last: &Said, left: Left) -> Result<Lease, Error> {
         let mut room = lease::room();
         room.written(lease::count(&self.api.get(&self.name).await?));
@@ -119,7 +119,7 @@ impl Reporter {
     async fn let_go(&self, last: &Said) -> Result<(), Error> {
         let lease = self.leave(last, Left::ProxyRuns).await?;
         match self.let_go_of_all(lease).await {
-            // Somebody wrote meanwhile: perhaps we still hold it.
+            // The Lease was written meanwhile; this agent may still be its holder.
             Err(Error::Api(status)) if status.code == 409 => {
                 self.let_go_of_all(self.api.get(&self.name).await?).await
             }
@@ -161,7 +161,7 @@ impl Reporter {
     }
 }
 
-/// Whether the API says that all reports together are too long for a Lease.
+/// Whether the API refuses the Lease because all reports together are too long.
 fn is_too_large(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 422)
 }

@@ -1,7 +1,7 @@
-//! Follows the Secrets in which the leader hands an agent certificates, and what cookies are signed with:
-//! one by one, by name, because an agent may read no others. Most load balancers have one Secret with
-//! certificates; one may be missing below another. One that cannot be read holds nothing else back: after
-//! a moment the agent goes on without it.
+//! Follows the Secrets in which the leader gives an agent its certificates and its cookie secret: each by
+//! name, because an agent may read no others. Most load balancers have one Secret with certificates; of
+//! several, one with a lower index may be missing. A Secret that cannot be read delays the agent only for
+//! a moment. `agent.rs` starts it.
 
 use super::Heard;
 use crate::keep::Works;
@@ -22,17 +22,17 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// So long it may take to find out which Secrets there are.
+/// How long it may take to find out which Secrets exist.
 const LOOK: Duration = Duration::from_secs(1);
-/// So long everything else waits for certificates.
+/// How long the agent waits for certificates before it goes on without them.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What a watch shows of a Secret. It is read where it is shown: no more of it goes on than is used.
+/// What a watch shows of a Secret, parsed at once: only what is used is passed on.
 #[derive(Debug)]
 enum Found {
-    /// Of the n-th with certificates.
+    /// The n-th Secret with certificates.
     Certificates(usize, Seen<Vec<(Arc<str>, Arc<Certificate>)>>),
-    /// Of the one with what cookies are signed with; with none in it where it cannot be read.
+    /// The Secret with the cookie secret; None if its content cannot be read.
     Cookies(Seen<Option<CookieSecret>>),
 }
 
@@ -71,21 +71,23 @@ impl Watches {
     }
 }
 
-/// Roles of before lack Secrets that agents read today; then those who run the agent can help.
+/// Manifests of an older version do not grant all Secrets that agents read today; the log then says which
+/// one to apply.
 fn about(label: &'static str, name: &str) -> What {
     What { label, remedy: Some(format!("may not read {name}; apply deploy/rbac/agent.yaml")) }
 }
 
-/// How far one Secret is known.
+/// What is known of one Secret.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// It was shown since the last beginning.
+    /// The Secret was shown since the list began.
     shown: bool,
-    /// Whether it exists has been said once.
+    /// It is known whether the Secret exists.
     synced: bool,
 }
 
-/// Follows the Secrets of a load balancer until nobody listens, or one of the watches ends by itself.
+/// Follows the Secrets of a load balancer until the listener is gone or one of the watches ends by
+/// itself.
 pub(super) async fn follow(
     client: Client,
     namespace: String,
@@ -104,7 +106,7 @@ pub(super) async fn follow(
     let looks = join_all((0..vault::SECRETS).map(|index| is_absent(&api, name(index))));
     let (looks, absent) = join(looks, is_absent(&api, cookies_name.as_str().into())).await;
     let mut cookies = Known { shown: false, synced: absent };
-    // All that may exist, those missing between them, and the next.
+    // All Secrets up to the last one that may exist, and the one after it.
     let last = looks.iter().rposition(|absent| !absent).map_or(0, |last| last + 1);
     let looks = looks.into_iter().take(last + 1);
     let mut known: Vec<_> = looks.map(|synced| Known { shown: false, synced }).collect();
@@ -132,14 +134,14 @@ pub(super) async fn follow(
                 None => return,
             },
             () = sleep_until(begun + PATIENCE), if !told => continue,
-            // Without one of them the others are not enough.
+            // A watch ended: the others are not enough without it.
             Some(_) = watches.tasks.join_next() => return,
         };
         let (index, seen) = match found {
             Found::Certificates(index, seen) => (index, seen),
             Found::Cookies(seen) => {
                 cookies.synced |= matches!(seen, Seen::Apply(_) | Seen::Done);
-                // One that is gone is still good for the cookies that clients have.
+                // If the Secret is deleted, its content stays valid for the cookies that clients have.
                 let Seen::Apply(secret) = seen else { continue };
                 let Some(secret) = secret else {
                     tracing::warn!(
@@ -183,8 +185,8 @@ pub(super) async fn follow(
     }
 }
 
-/// Whether there is no such Secret for us. One that we may not read is none; where it is not known in
-/// time there may be one.
+/// Whether this Secret does not exist for this agent. A Secret that it may not read counts as absent.
+/// Without an answer in time the Secret may exist.
 async fn is_absent(api: &Api<Secret>, name: Arc<str>) -> bool {
     match timeout(LOOK, api.get_metadata_opt(&name)).await {
         Ok(Ok(found)) => found.is_none(),

@@ -1,11 +1,11 @@
-//! What an agent keeps in a folder (`--state`): all that its driver was given last, so that it serves again
-//! after a restart while the API is away. It holds private keys: the folder and its files are their owner's
-//! alone. A file that is not whole is ignored and told; it is written whole, beside the one before, and then takes
-//! its place. Whether a whole one is used, [`bowline_core::recall`] decides. The folder also holds the agent's name, so that an agent
-//! that comes back replaces its own report.
+//! The files of an agent's state folder (`--state`): all that its driver was given last, so that the agent can serve it
+//! after a restart while the API is away. They hold private keys: only their owner can read the folder and its files. A
+//! new file is written in full beside the old one and then replaces it; an incomplete file is ignored and logged.
+//! [`bowline_core::recall`] decides whether a complete one is used. The folder also holds the agent's name, so that an
+//! agent that comes back replaces its own report.
 //!
 //! ```text
-//!  state      one line of JSON, then "sha256:…"; its time of change: until when it was known to be true
+//!  state      one line of JSON, then "sha256:…"; its modification time: when it was last known to be true
 //!  identity   the agent's name in the Lease
 //!  lock       held while an agent uses the folder
 //! ```
@@ -30,14 +30,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// The version of the file. One of another version is ignored.
+/// The version of the file. A file of another version is ignored.
 const VERSION: u32 = 3;
 /// A file that is longer is not read: 10,000 Services with ten members each take about 10 MB.
 const LONGEST: u64 = 512 * 1024 * 1024;
 const STATE: &str = "state";
 const SUM: &str = "sha256:";
 
-/// Why what was kept is not used.
+/// Why kept state is not used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
     #[error("{0}")]
@@ -53,7 +53,7 @@ pub(super) enum Unusable {
 /// A member: its address, its weight, and whether it drains.
 type KeptMember = (SocketAddr, u16, bool);
 
-/// All that a driver was given, as it is written.
+/// All that a driver was given, as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct StateFile {
@@ -84,24 +84,24 @@ struct KeptSite {
     rules: Vec<(Rule, ConsumerRef)>,
 }
 
-/// The part of the file by which it is decided whether the rest is read.
+/// The part of the file that decides whether the rest is read.
 #[derive(Deserialize)]
 struct About {
     version: u32,
 }
 
-/// What was read.
+/// The content of the file.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) update: Update,
-    /// The load balancer that it is of.
+    /// The load balancer that the state belongs to.
     pub(super) origin: Origin,
-    /// Until when it was known to be true.
+    /// When the state was last known to be true.
     pub(super) at: SystemTime,
 }
 
 impl StateFile {
-    /// A complete update has nothing but what is there.
+    /// A complete update removes nothing, so only `Put` is stored.
     fn of(update: &Update, origin: &Origin) -> Self {
         let certificates = puts(&update.certificates).map(|(hash, it)| KeptCertificate {
             hash: Arc::clone(hash),
@@ -185,12 +185,12 @@ fn puts<K, V>(changes: &[Change<K, V>]) -> impl Iterator<Item = (&K, &V)> {
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// Held as long as this is.
+    /// Locks the folder while it is open.
     _lock: File,
 }
 
 impl Folder {
-    /// Makes the folder, or takes it if it is ours alone and no other agent uses it.
+    /// Creates the folder, or opens it if it belongs to this user and no other agent uses it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
         made.map_err(|error| io::Error::new(error.kind(), format!("cannot make it: {error}")))?;
@@ -206,13 +206,13 @@ impl Folder {
         lock.try_lock().map_err(|_| {
             io::Error::new(ErrorKind::AddrInUse, "another agent uses it: give each its own")
         })?;
-        // Of an agent that was killed while it wrote.
+        // Left by an agent that was killed while it wrote.
         forget(&path.join(new_of(STATE)))?;
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// The name that the agent had before, if it was on this machine, or this one from now on. A folder may
-    /// have come with the copy of a machine.
+    /// The name that the agent had before, if that was on this machine; otherwise the new name, which is stored. The
+    /// folder may have come with the copy of a machine.
     pub(super) fn identity(&self, new: &str) -> String {
         let file = self.path.join("identity");
         let host = |name: &str| name.rsplit_once('_').map(|(host, _)| host.to_owned());
@@ -227,7 +227,7 @@ impl Folder {
         new.to_owned()
     }
 
-    /// What was kept. None: nothing was.
+    /// Reads the kept state; None if there is none.
     pub(super) fn load(&self) -> Result<Option<Loaded>, Unusable> {
         let mut file = match File::open(self.path.join(STATE)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -253,7 +253,7 @@ impl Folder {
         Ok(Some(Loaded { update: kept.update(), origin, at }))
     }
 
-    /// Keeps a complete update of this load balancer instead of what was kept before.
+    /// Replaces the kept state with a complete update of this load balancer.
     pub(super) fn save(&self, update: &Update, origin: &Origin) -> io::Result<()> {
         let kept = StateFile::of(update, origin);
         self.put(STATE, |file| {
@@ -265,24 +265,24 @@ impl Folder {
         })
     }
 
-    /// Forgets what was kept.
+    /// Deletes the kept state.
     pub(super) fn forget(&self) -> io::Result<()> {
         forget(&self.path.join(STATE))
     }
 
-    /// What is kept is still true.
+    /// Records that the kept state is still true.
     pub(super) fn confirm(&self) -> io::Result<()> {
         let file = OpenOptions::new().append(true).open(self.path.join(STATE))?;
         file.set_modified(SystemTime::now())
     }
 
-    /// Writes a file whole, or leaves the one before.
+    /// Replaces a file in full, or leaves the old one.
     fn put(&self, name: &str, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         let new = self.path.join(new_of(name));
         let mut file = private().truncate(true).open(&new)?;
         let written = write(&mut file).and_then(|()| file.sync_all());
         if let Err(error) = written.and_then(|()| std::fs::rename(&new, self.path.join(name))) {
-            // On a full disk half a copy would take the room of the next one, and it holds keys.
+            // On a full disk a partial file would take the space of the next one, and it holds keys.
             let _ = forget(&new);
             return Err(error);
         }
@@ -290,12 +290,12 @@ impl Folder {
     }
 }
 
-/// A file before it takes the place of the one before.
+/// The name of a file before it replaces the old one.
 fn new_of(name: &str) -> String {
     format!("{name}.new")
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 fn forget(file: &Path) -> io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -303,7 +303,7 @@ fn forget(file: &Path) -> io::Result<()> {
     }
 }
 
-/// A file that is its owner's alone.
+/// A file that only its owner can read and write.
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
@@ -339,7 +339,7 @@ mod tests {
     use bowline_core::resolver::{Event, Kind, Object, Resolver};
     use serde_json::json;
 
-    /// All that there may be in an update.
+    /// An update with everything that an update can have.
     fn everything() -> Update {
         let fragment: Fragment = serde_json::from_value(json!({
             "consumer": {"kind": "Ingress", "namespace": "shop", "name": "web", "uid": "u"},
@@ -443,7 +443,7 @@ mod tests {
         std::fs::write(&new, "half of a key").unwrap();
         let kept = folder(place.path());
         assert!(!new.exists(), "what a killed agent left");
-        // Nothing can take the place of a folder that is not empty.
+        // Nothing can replace a folder that is not empty.
         std::fs::create_dir_all(place.path().join("state/full")).unwrap();
         kept.save(&everything(), &origin()).unwrap_err();
         assert!(!new.exists(), "what failed");

@@ -1,5 +1,5 @@
-//! Counts what a driver was given, so that people can be told what changed: listeners that open and
-//! close, members that come and go. It decides nothing.
+//! Counts what a driver was given and derives the changes that people may want to see: listeners that
+//! open and close, members that come and go. It decides nothing; the agent passes the changes on.
 
 use crate::observe::Change;
 use bowline_core::key::{ConsumerRef, ObjectKey};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pools: HashMap<Arc<str>, Counted>,
-    /// Each with whom it is for, and whether it is open.
+    /// Each listener with its consumer, and whether it is open.
     listeners: BTreeMap<ListenerKey, (ConsumerRef, bool)>,
     refused: BTreeSet<Refusal>,
     members: usize,
@@ -30,8 +30,8 @@ impl Tally {
         self.members
     }
 
-    /// Takes in what was applied, and says what of it people may want to know; `report` is what could
-    /// not be done.
+    /// Counts an applied update and returns the changes that people may want to see; `report` has the
+    /// refusals.
     pub(super) fn count(&mut self, update: &Update, report: &Report) -> Vec<Change> {
         let mut changes = Vec::new();
         if update.complete {
@@ -77,7 +77,7 @@ impl Tally {
         changes
     }
 
-    /// What a complete update does not have is gone.
+    /// Removes what a complete update does not contain.
     fn forget_others(&mut self, update: &Update, changes: &mut Vec<Change>) {
         let pools: HashSet<_> = update.pools.iter().map(key).collect();
         self.pools.retain(|name, _| pools.contains(name));
@@ -122,7 +122,7 @@ impl Tally {
             }
         }
         let refused: BTreeSet<_> = report.refused.iter().cloned().collect();
-        // Endpoints come and go often; listeners are looked at only when something may open.
+        // Endpoints change often; listeners are looked at only if one of them may open or close.
         if update.listeners.is_empty() && refused == self.refused {
             return;
         }

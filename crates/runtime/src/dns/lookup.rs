@@ -1,6 +1,6 @@
-//! One look-up: asks the servers one after the other until one gives an answer that counts. Names are
-//! always fully qualified, aliases are followed, answers that do not fit a datagram are fetched over TCP,
-//! and nothing is cached: the schedule asks when a TTL has ended, and then wants to know.
+//! One look-up: asks the servers in turn until one gives a definite answer. Names are fully qualified,
+//! aliases are followed, answers too long for a datagram are fetched over TCP. Nothing is cached: the
+//! schedule asks when a TTL has ended, and then needs a new answer. `dns` calls it.
 
 use super::{DnsError, failure};
 use bowline_core::dns::{Answer, Answers, Failure, FailureKind, Families, Found, Name};
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// How many aliases a name may lead through before it is called a loop.
+/// How many aliases a name may have before they count as a loop.
 const MOST_ALIASES: usize = 16;
 
 /// Asks a list of servers.
@@ -36,7 +36,7 @@ impl Resolver {
         Ok(Self { servers: servers.iter().map(server).collect::<Result<_, _>>()? })
     }
 
-    /// Both families at the same time; each has its own answer.
+    /// Asks for both families at the same time; each has its own answer.
     pub(super) async fn ask(&self, name: &Name, families: Families) -> Answers {
         let ask = async |family| match families.has(family) {
             true => Some(self.ask_family(name, family).await),
@@ -46,8 +46,9 @@ impl Resolver {
         Answers { v4, v6 }
     }
 
-    /// The first server that knows has the word, also when it says that there is no such name. Servers
-    /// that fail leave it to the next; when all do, the failure that tells most is told.
+    /// The first server with a definite answer decides, also if the answer is that the name does not
+    /// exist. If a server fails, the next one is asked; if all fail, the most informative failure is
+    /// returned.
     async fn ask_family(&self, name: &Name, family: Family) -> Answer {
         let mut failures: Vec<(SocketAddr, Failure)> = Vec::new();
         for server in &self.servers {
@@ -64,8 +65,8 @@ impl Resolver {
 }
 
 impl Server {
-    /// A resolver of its own for each server: one for all would ask two at a time, take what comes
-    /// first, and not go on when one says SERVFAIL.
+    /// Each server has its own resolver: one resolver for all would ask two servers at a time, take the
+    /// first answer, and not go on after SERVFAIL.
     fn new(address: SocketAddr, timeout: Duration) -> Result<Self, DnsError> {
         let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()];
         let connections = connections.map(|mut connection| {
@@ -95,7 +96,7 @@ impl Server {
             }
             Err(error) => return Err(failed(&error)),
         };
-        // The answer holds the aliases that led to the addresses too, and their TTLs count.
+        // The answer also holds the aliases that led to the addresses, and their TTLs count.
         let answers = lookup.answers().iter();
         let ours =
             answers.filter(|record| [kind, RecordType::CNAME].contains(&record.record_type()));
@@ -115,13 +116,13 @@ impl Server {
         tokio::time::timeout(self.timeout, asked).await.unwrap_or(Err(NetError::Timeout))
     }
 
-    /// Whether the aliases of a name lead on for ever. Not knowing is no.
+    /// Whether the aliases of a name form a loop. If that cannot be found out: no.
     async fn is_loop(&self, name: rr::Name) -> bool {
         let follow = async { Ok(self.follow(name).await) };
         self.within(follow).await.unwrap_or(false)
     }
 
-    /// Follows aliases one by one, which the resolver does only as long as it hopes for an address.
+    /// Follows aliases one by one; the resolver library stops when it no longer expects an address.
     async fn follow(&self, mut name: rr::Name) -> bool {
         let mut seen = HashSet::new();
         while seen.len() < MOST_ALIASES {
@@ -147,12 +148,12 @@ impl Server {
 fn options(timeout: Duration) -> ResolverOpts {
     let mut options = ResolverOpts::default();
     options.timeout = timeout;
-    // Lost datagrams are sent again within the timeout; a whole attempt more would double it.
+    // Lost datagrams are sent again within the timeout; a second attempt would double it.
     options.attempts = 0;
     options.cache_size = 0;
     options.use_hosts_file = ResolveHosts::Never;
     options.preserve_intermediates = true;
-    // The schedule limits look-ups; this is above two families for each of them.
+    // The schedule limits look-ups; this is more than two families for each of them.
     options.max_active_requests = 1024;
     options
 }
@@ -166,13 +167,13 @@ fn failed(error: &NetError) -> Failure {
     Failure::new(kind, text)
 }
 
-/// Whether another server could not say otherwise.
+/// Whether asking another server is pointless.
 fn is_final(kind: FailureKind) -> bool {
     kind.is_definite() || matches!(kind, FailureKind::CnameLoop | FailureKind::TooMany)
 }
 
-/// One failure for those of all servers. A server that answered tells more than one that did not; who
-/// was asked first, more than who came later.
+/// Combines the failures of all servers into one. A server that answered is more informative than one
+/// that did not; among equals the server that was asked first counts.
 fn told(failures: &[(SocketAddr, Failure)]) -> Failure {
     let silent = |kind| matches!(kind, FailureKind::Timeout | FailureKind::Unreachable);
     let first = failures.iter().min_by_key(|(_, failure)| silent(failure.kind));

@@ -1,5 +1,6 @@
-//! Which DNS servers to ask: those that somebody names, or those of this machine. Search domains and
-//! other settings of this machine are left aside: a name means the same wherever it is looked up.
+//! Which DNS servers to ask: the configured ones, or those of this machine. Search domains and other
+//! settings of this machine are ignored, so that a name means the same wherever it is looked up. The
+//! command line uses it.
 
 use hickory_resolver::system_conf::parse_resolv_conf;
 use std::net::{IpAddr, SocketAddr};
@@ -7,12 +8,12 @@ use std::path::Path;
 
 const PORT: u16 = 53;
 
-/// Why a text names no DNS server.
+/// Why a text is not the address of a DNS server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not the address of a DNS server, such as 192.0.2.53:53 or [2001:db8::53]:53")]
 pub struct BadServer(String);
 
-/// Reads `ADDR:PORT`, or an address alone with the usual port.
+/// Parses `ADDR:PORT`, or an address alone with the usual port.
 pub fn parse_server(text: &str) -> Result<SocketAddr, BadServer> {
     let server = text
         .parse::<SocketAddr>()
@@ -21,7 +22,7 @@ pub fn parse_server(text: &str) -> Result<SocketAddr, BadServer> {
     server.filter(|server| server.port() != 0).ok_or_else(|| BadServer(text.to_owned()))
 }
 
-/// The servers that a `resolv.conf` names; none when it names none or cannot be read, which is logged.
+/// The servers of a `resolv.conf`. Empty if it has none or cannot be read, which is logged.
 pub fn system_servers(resolv_conf: &Path) -> Vec<SocketAddr> {
     let read = std::fs::read(resolv_conf).map_err(|error| error.to_string());
     let parsed = read.and_then(|text| parse_resolv_conf(text).map_err(|error| error.to_string()));

@@ -1,5 +1,5 @@
-//! The loop on a clock that jumps to whatever is waited for, with a resolver that answers what the test
-//! says.
+//! Tests the loop with a clock that jumps to the awaited time and a resolver that answers from a
+//! script.
 
 use super::*;
 use bowline_core::dns::{Answer, Failure, FailureKind, Found};
@@ -7,12 +7,12 @@ use bowline_core::objects::Family;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// What a running loop was asked and shall be answered.
+/// What the loop has asked, and the answers that it will get.
 #[derive(Clone, Default)]
 struct World {
     now: Arc<Mutex<Duration>>,
     script: Arc<Mutex<VecDeque<Answer>>>,
-    /// When, in seconds.
+    /// Times of the questions, in seconds.
     asked: Arc<Mutex<Vec<u64>>>,
     given_up: Arc<Mutex<usize>>,
 }
@@ -23,7 +23,7 @@ impl Clock for World {
     }
 
     async fn until(&self, at: Duration) {
-        // Whatever else is ready comes first.
+        // Other ready tasks run first.
         tokio::task::yield_now().await;
         let mut now = self.now.lock();
         *now = at.max(*now);
@@ -46,7 +46,7 @@ impl World {
         world
     }
 
-    /// Answers by the script, and when that has ended never.
+    /// Answers from the script; never, once the script is empty.
     async fn ask(self) -> Answers {
         self.asked.lock().push(self.now().as_secs());
         let answer = self.script.lock().pop_front();
@@ -86,7 +86,7 @@ fn want() -> Event {
     Event::Want { name: name(), families: Families::V4, namespaces: ["shop".into()].into() }
 }
 
-/// Lets the loop run until something has happened, which takes it a few turns.
+/// Lets the loop run until the condition holds, which takes a few turns.
 async fn until(what: impl Fn() -> bool) {
     for _ in 0..1_000 {
         if what() {

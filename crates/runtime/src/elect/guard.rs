@@ -1,13 +1,13 @@
-//! A client whose writes are sent only while this process leads. Whether it does is asked at the last moment,
-//! for every single request: a write of several requests, or one that waited, may be resumed by a process that was
-//! stopped for longer than its lease. What was sent before is safe by its resourceVersion, or because it
-//! creates.
+//! A client that sends writes only while this process leads. It checks at the last moment, for every single
+//! request: a write of several requests, or one that waited, may resume in a process that was stopped for longer
+//! than its lease. Requests sent before are safe by their resourceVersion, or because they create. The
+//! controller's writers use it.
 
 use super::Leadership;
 use kube::client::Body;
 use kube::{Client, Error};
 
-/// The same client, for reads always and for writes while this process leads.
+/// A client that always sends reads, and sends writes only while this process leads.
 pub(crate) fn guard(client: &Client, leadership: &Leadership) -> Client {
     let namespace = client.default_namespace().to_owned();
     let (client, leadership) = (client.clone(), leadership.clone());
@@ -40,14 +40,14 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::sync::{mpsc, watch};
 
-    /// A clock that a test sets: what the machine says after it was suspended.
+    /// A clock that a test sets, as if the machine had been suspended.
     static NOW: AtomicU64 = AtomicU64::new(0);
 
     fn now() -> Duration {
         Duration::from_secs(NOW.load(Ordering::SeqCst))
     }
 
-    /// One that has just got the Lease.
+    /// Leadership that has just got the Lease.
     fn leading() -> Leadership {
         let election = Election { clock: now, ..Election::new("us") };
         let mut version = 0;
@@ -75,7 +75,7 @@ mod tests {
         }
     }
 
-    /// A server that says which methods it was asked, and knows one object.
+    /// A server that reports the methods of its requests, and knows one object.
     async fn server() -> (Client, mpsc::UnboundedReceiver<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -120,7 +120,7 @@ mod tests {
             methods.push(method);
         }
         assert_eq!(methods, ["POST", "PATCH", "PUT", "DELETE"]);
-        // The machine sleeps: nothing of this process has run meanwhile that could have told it.
+        // The machine sleeps: no task of this process has run meanwhile that could have noticed.
         NOW.store(11, Ordering::SeqCst);
         for error in writes(&api).await {
             assert_eq!(error.unwrap().to_string(), format!("ServiceError: {NOT_LEADING}"));

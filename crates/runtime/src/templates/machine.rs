@@ -1,5 +1,5 @@
-//! What a load balancer on this machine cannot bind, as the kernel says it. What cannot be read is not
-//! held against anybody.
+//! What a load balancer on this machine cannot bind, according to the kernel: addresses, port range and
+//! listening sockets. What cannot be read restricts nothing. The template role and the command line call it.
 
 use bowline_core::exposed::foreign::Listening;
 use bowline_core::exposed::view::Machine;
@@ -10,12 +10,12 @@ use std::ops::RangeInclusive;
 const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 const NONLOCAL_V4: &str = "/proc/sys/net/ipv4/ip_nonlocal_bind";
 const NONLOCAL_V6: &str = "/proc/sys/net/ipv6/ip_nonlocal_bind";
-/// Listening sockets of each family.
+/// Tables of TCP sockets, one per family.
 const SOCKETS: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
-/// The state of a socket that listens.
+/// The state of a listening socket.
 const LISTENS: &str = "0A";
 
-/// This machine now, where this process listens, and who else does.
+/// This machine now, with the sockets of this process, and the listening sockets of all others.
 pub(super) fn read() -> (Machine, Listening) {
     let text = |path: &str| std::fs::read_to_string(path).ok();
     let nonlocal = |path: &str| text(path).is_none_or(|text| text.trim() != "0");
@@ -43,7 +43,7 @@ fn range(text: &str) -> Option<RangeInclusive<u16>> {
     }
 }
 
-/// The addresses of all interfaces of this machine, and those that mean all of them. None: they cannot be had.
+/// The addresses of all interfaces of this machine, and the unspecified ones. None: they cannot be read.
 pub fn machine_addresses() -> Option<BTreeSet<IpAddr>> {
     let interfaces = nix::ifaddrs::getifaddrs().ok()?;
     let addresses = interfaces.filter_map(|interface| {
@@ -62,7 +62,7 @@ struct Socket {
     inode: u64,
 }
 
-/// The sockets of a table of the kernel's that listen.
+/// The listening sockets of a table of the kernel.
 fn listening(table: &str) -> Vec<Socket> {
     let sockets = table.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -74,7 +74,7 @@ fn listening(table: &str) -> Vec<Socket> {
     sockets.collect()
 }
 
-/// Words of 32 bits as they lie in memory.
+/// Parses 32-bit words in memory order.
 fn address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match hex.len() {
@@ -87,7 +87,7 @@ fn address(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// The sockets of this process.
+/// The inodes of this process's sockets.
 fn own_sockets() -> BTreeSet<u64> {
     let files = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let links = files.filter_map(|file| std::fs::read_link(file.path()).ok());

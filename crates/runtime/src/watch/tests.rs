@@ -87,8 +87,8 @@ fn what_is_forbidden_is_told_once_with_the_remedy_and_other_trouble_when_it_stay
     assert_eq!(told(&plain, 403), [Quiet, Quiet, Loud]);
 }
 
-/// An API server that gives these answers, one for each request, and no more. The second value are the
-/// versions that it was asked for.
+/// An API server that gives these answers, one for each request, and no more. The second value
+/// collects the versions that the requests named.
 async fn scripted(answers: Vec<(u16, String)>) -> (Api<ConfigMap>, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let state = (Arc::clone(&asked), Arc::new(Mutex::new(VecDeque::from(answers))));
@@ -135,7 +135,8 @@ fn page(version: &str, names: &[&str]) -> String {
     list.to_string()
 }
 
-/// What is told of these answers until so many lists are done.
+/// What is sent for these answers until this many lists are done, and the versions that were
+/// requested.
 async fn told(answers: Vec<(u16, String)>, lists: usize) -> (Vec<Seen<String>>, Vec<String>) {
     let (api, asked) = scripted(answers).await;
     let (listener, mut seen) = mpsc::channel(64);

@@ -1,5 +1,5 @@
-//! Roles of which a task panics: the panic is in the stream of what the API answers, where one of ours could
-//! happen as well.
+//! Tests roles in which a task panics. The panic is in the stream of the API's response, where a bug of
+//! Bowline could cause one, too.
 
 use super::support::{
     Recorder, cluster, controller_options, create, eventually, load_balancer, service, slice,
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where the stream of an answer panics next, once it is set.
+/// Makes the next piece of a response panic, once it is set.
 #[derive(Clone)]
 struct Mine(Arc<AtomicBool>);
 
@@ -29,7 +29,7 @@ impl Mine {
     }
 }
 
-/// A client for which the next piece of an answer to a request like this panics, once the mine is laid.
+/// A client for which the next piece of a response to such a request panics, once the mine is set.
 fn mined(client: &Client, path: &'static str) -> (Client, Mine) {
     let mine = Mine(Arc::new(AtomicBool::new(false)));
     let (laid, inner) = (mine.clone(), client.clone());
@@ -50,7 +50,7 @@ fn mined(client: &Client, path: &'static str) -> (Client, Mine) {
     (Client::new(service, "default"), mine)
 }
 
-/// The addresses of all members that the driver was given last.
+/// The addresses of the last members that the driver was given.
 fn members(driver: &Recorder) -> Vec<String> {
     let updates = driver.updates.lock().unwrap();
     let changes = updates.iter().flat_map(|update| &update.members);
@@ -114,8 +114,8 @@ async fn an_agent_that_cannot_see_says_so_in_its_lease_and_renews_it_after_a_pan
     let client = cluster.client();
     create(&client, ours()).await;
     create(&client, plan(&[8080], None)).await;
-    // The watch of Secrets is one of several in one task, and the first thing that an agent does.
-    // It panics until the agent has said so: the first report may come after the watch works again.
+    // The watch of Secrets is one of several in one task, and the first thing that an agent does. It panics
+    // until the agent has reported that: the first report may come after the watch works again.
     let (mined_client, mine) = mined(&client, "/secrets");
     mine.lay();
     let agent = start_agent(mined_client, AgentOptions::new("edge"), Recorder::default());
@@ -141,7 +141,7 @@ async fn an_agent_that_cannot_see_says_so_in_its_lease_and_renews_it_after_a_pan
     mine.lay();
     eventually("the panic", || async { if mine.is_gone() { Ok(()) } else { Err(String::new()) } })
         .await;
-    // What panicked may have been a read, so nothing need have been renewed meanwhile.
+    // The panic may have been in a read, so there need not have been a renewal meanwhile.
     let then = eventually("the last report", renewed).await;
     eventually("a report after the panic", || async {
         if renewed().await? > then { Ok(()) } else { Err("not renewed".to_owned()) }

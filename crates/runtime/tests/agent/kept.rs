@@ -1,4 +1,4 @@
-//! An agent that serves what it kept, and learns that its load balancer is another one now.
+//! Tests an agent that serves kept state, and learns that its load balancer is another one now.
 
 use super::support::{Recorder, Running, cluster, create, eventually, start_agent};
 use super::{leases, load_balancer, ours, plan};
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Lets requests through for paths that end like this; all others wait.
+/// Passes requests for paths with one of these ends; all others wait.
 #[derive(Clone)]
 struct Gate(Arc<watch::Sender<&'static [&'static str]>>);
 
@@ -42,14 +42,14 @@ fn plan_of(uid: &str, port: u16) -> Value {
     plan
 }
 
-/// Makes the load balancer. Its uid.
+/// Creates the load balancer and returns its uid.
 async fn made(client: &Client) -> String {
     create(client, load_balancer()).await;
     let api: Api<LoadBalancer> = Api::all(client.clone());
     api.get("edge").await.unwrap().metadata.uid.unwrap()
 }
 
-/// Deletes the load balancer, and waits until its Plan is gone with it.
+/// Deletes the load balancer, and waits until its Plan is gone.
 async fn gone(client: &Client) {
     let api: Api<LoadBalancer> = Api::all(client.clone());
     api.delete("edge", &Default::default()).await.unwrap();
@@ -63,7 +63,7 @@ async fn gone(client: &Client) {
     .await;
 }
 
-/// The ports at which a driver listens, once it was given something.
+/// The ports at which a driver listens; None before its first update.
 fn ports(driver: &Recorder) -> Option<BTreeSet<u16>> {
     let mut ports = None;
     for update in driver.updates.lock().unwrap().iter() {
@@ -90,7 +90,7 @@ async fn listens(driver: &Recorder, expected: &[u16]) {
     .await;
 }
 
-/// Waits until the agent says in its Lease that it serves what it kept, or that it does not.
+/// Waits until the agent's Lease says that it serves kept state, or that it does not.
 async fn says_kept(client: &Client, kept: bool) {
     eventually(&format!("kept: {kept}"), || async {
         let lease = leases(client).get("bowline-agent-edge").await.map_err(|it| it.to_string())?;
@@ -123,7 +123,7 @@ async fn kept_state_of_an_earlier_load_balancer_is_withdrawn_when_the_first_plan
     agent.stop().await;
     assert!(state.exists());
 
-    // The agent reaches its Lease and nothing else: it serves what it kept, and says so.
+    // The agent reaches its Lease and nothing else: it serves the kept state, and reports that.
     const LEASE: &[&str] = &["/leases", "/leases/bowline-agent-edge"];
     const PLANS: &[&str] = &["/leases", "/leases/bowline-agent-edge", "/plans"];
     gone(&client).await;
@@ -137,7 +137,7 @@ async fn kept_state_of_an_earlier_load_balancer_is_withdrawn_when_the_first_plan
     says_kept(&client, true).await;
     assert!(is_ready(&agent));
 
-    // A Plan of another load balancer of the name is told, and not yet where its members are.
+    // A Plan of another load balancer with the same name arrives, and its members do not yet.
     gate.0.send_replace(PLANS);
     listens(&driver, &[]).await;
     says_kept(&client, false).await;
@@ -147,7 +147,7 @@ async fn kept_state_of_an_earlier_load_balancer_is_withdrawn_when_the_first_plan
     .await;
     assert!(!state.exists(), "the keys of the earlier one are gone");
 
-    // The API has told everything.
+    // The API has delivered everything.
     gate.0.send_replace(&[""]);
     listens(&driver, &[9090]).await;
     eventually("to be ready", || async {
@@ -176,8 +176,8 @@ async fn an_agent_whose_folder_ends_with_its_pod_keeps_nothing_once_it_has_said_
         let lease = leases(&client).get("bowline-agent-edge").await.unwrap();
         entries(&lease).iter().map(|it| it.left).collect::<Vec<_>>()
     };
-    // Whether the folder ends with the Pod, whether the API answers at the end, what the agent says, and
-    // whether something is kept.
+    // Whether the folder ends with the Pod, whether the API answers at the end, what the agent reports,
+    // and whether state is kept.
     for (ends, answers, says, keeps) in [
         (false, true, Some(Left::ProxyRuns), true),
         (true, false, None, true),
@@ -212,7 +212,7 @@ async fn a_plan_that_the_driver_refused_is_given_again_after_kept_state_was_with
     listens(&driver, &[8080]).await;
     agent.stop().await;
 
-    // Everything is told but Plans, so that the first Plan is the last that is missing.
+    // Everything but Plans is delivered, so the first Plan is the last thing that is missing.
     const LEASE: &[&str] = &["/leases", "/leases/bowline-agent-edge"];
     const OTHERS: &[&str] =
         &["/leases", "/leases/bowline-agent-edge", "/endpointslices", "/nodes", "/secrets"];

@@ -1,4 +1,5 @@
-//! Several agents of one load balancer: each reports for itself, and what is served is what all of them serve.
+//! Tests several agents of one load balancer: each reports for itself, and only what all of them serve counts
+//! as served.
 
 use super::support::{
     Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
@@ -30,7 +31,7 @@ async fn phase(client: &Client, expected: &str) {
     .await;
 }
 
-/// What the Lease says of each agent.
+/// The entries of all agents in the Lease.
 async fn entries(client: &Client) -> BTreeMap<String, Value> {
     let lease = leases(client).get_opt("bowline-agent-edge").await.unwrap();
     let annotations = lease.map(|lease| lease.annotations().clone()).unwrap_or_default();
@@ -41,7 +42,7 @@ async fn entries(client: &Client) -> BTreeMap<String, Value> {
     own.collect()
 }
 
-/// Writes into the Lease as a merge patch does.
+/// Writes into the Lease by a merge patch.
 async fn write(client: &Client, patch: Value) {
     let params = kube::api::PatchParams::default();
     let patch = kube::api::Patch::Merge(&patch);
@@ -60,7 +61,7 @@ async fn an_address_is_shown_when_every_live_agent_serves_it() {
     phase(&client, "Running").await;
     assert_eq!(entries(&client).await.keys().collect::<Vec<_>>(), ["one", "two"]);
 
-    // One of them cannot apply what comes next. A report of the other one proves nothing for it.
+    // One agent fails to apply the next plan. A report of the other one proves nothing for it.
     *bad.failures.lock().unwrap() = u32::MAX;
     create(&client, service("web", 8080)).await;
     eventually("the good one", || async {
@@ -78,7 +79,7 @@ async fn an_address_is_shown_when_every_live_agent_serves_it() {
     addressed(&client, "web", &["127.0.0.1"]).await;
     phase(&client, "Running").await;
 
-    // What one of them cannot open is not open.
+    // A listener that one agent cannot open is not open.
     let api: Api<Service> = Api::namespaced(client.clone(), "default");
     let uid = api.get("web").await.unwrap().uid().unwrap();
     let web = super::consumer(ConsumerKind::Service, "default", "web", &uid);
@@ -89,7 +90,7 @@ async fn an_address_is_shown_when_every_live_agent_serves_it() {
     bad.news.notify_one();
     addressed(&client, "web", &["127.0.0.1"]).await;
 
-    // One that leaves is waited for by nobody.
+    // The leader does not wait for an agent that has left.
     *bad.failures.lock().unwrap() = u32::MAX;
     create(&client, service("late", 8081)).await;
     phase(&client, "Pending").await;
@@ -118,14 +119,14 @@ async fn the_entry_of_an_agent_that_died_is_removed_when_its_machine_has_another
     }
     create(&client, service("web", 8080)).await;
     addressed(&client, "web", &["127.0.0.1"]).await;
-    // The one on another machine may be cut off and serve on.
+    // The agent on another machine may be cut off and still serve.
     eventually("the live one and the one on another machine", || async {
         let entries = entries(&client).await;
         if entries.keys().eq(["vm1_b", "vm2_a"]) { Ok(()) } else { Err(format!("{entries:?}")) }
     })
     .await;
     one.stop().await;
-    // Nobody else is there: what it said stays.
+    // No other agent is left: its report stays.
     let entry =
         json!({"agent": "vm1_b", "renewed": "y", "lastsSeconds": 1, "hash": "f".repeat(64)});
     let key = "agents.bowline.dev/vm1_b";
@@ -173,17 +174,17 @@ async fn an_agent_whose_report_is_too_large_for_the_lease_shrinks_it_and_goes_on
     };
     let listed = reported(5000).await;
     assert!(listed > 0, "some are named");
-    // It goes on reporting: what is next is told, too.
+    // The agent goes on reporting: it reports the next change, too.
     driver.report.lock().unwrap().refused.truncate(4000);
     driver.news.notify_one();
     reported(4000).await;
-    // And it can leave.
+    // The agent can still report that it leaves.
     one.stop().await;
     assert_eq!(entries(&client).await["vm1_a"]["left"], true);
     cluster.shutdown().await;
 }
 
-/// What an agent of the version before writes: the fields of the whole Lease.
+/// What an agent of the previous version writes: the fields of the whole Lease.
 fn whole(agent: &str, hash: &str) -> Value {
     json!({
         "metadata": {"annotations": {"bowline.dev/plan-hash": hash}},
@@ -216,7 +217,7 @@ async fn a_leader_understands_agents_of_the_version_before_beside_new_ones() {
     write(&client, whole("old", &hash)).await;
     addressed(&client, "web", &["127.0.0.1"]).await;
 
-    // A new one comes beside it, and the old one stays behind: both count.
+    // A new agent comes beside it, and the old one falls behind: both count.
     let new = start_agent(client.clone(), agent("new"), Recorder::default());
     eventually("its entry", || async {
         let entries = entries(&client).await;

@@ -1,4 +1,4 @@
-//! A cluster, roles in it, and a driver that remembers what it was given.
+//! Support for the tests: a cluster, roles in it, and a driver that records what it was given.
 
 #![allow(
     dead_code,
@@ -26,16 +26,16 @@ pub(crate) async fn cluster() -> Cluster {
     embedded::start(options).await.expect("an embedded cluster")
 }
 
-/// What a driver was given, and what it answers.
+/// Records what a driver was given; the test sets what it answers.
 #[derive(Clone, Default)]
 pub(crate) struct Recorder {
     pub(crate) updates: Arc<Mutex<Vec<Update>>>,
     pub(crate) report: Arc<Mutex<Report>>,
-    /// Fails so often first.
+    /// This many calls fail first.
     pub(crate) failures: Arc<Mutex<u32>>,
-    /// The report is another one without an update.
+    /// Notified when the report changes without an update.
     pub(crate) news: Arc<Notify>,
-    /// Nothing is served any more when it has ended.
+    /// Whether its proxy ends with the driver.
     pub(crate) ends: bool,
 }
 
@@ -63,7 +63,7 @@ impl Driver for Recorder {
     }
 }
 
-/// A role that runs.
+/// A running role.
 pub(crate) struct Running {
     pub(crate) context: Context,
     stop: watch::Sender<bool>,
@@ -76,7 +76,7 @@ impl Running {
         self.task.await.expect("it ends well");
     }
 
-    /// As kill -9 would end it.
+    /// Ends the role as kill -9 would.
     pub(crate) fn kill(self) {
         self.task.abort();
     }
@@ -148,7 +148,7 @@ pub(crate) fn slice(service: &str, addresses: &[&str]) -> Value {
     })
 }
 
-/// Asks until the answer is right.
+/// Repeats a probe until it succeeds.
 pub(crate) async fn eventually<T, F, Fut>(what: &str, mut probe: F) -> T
 where
     F: FnMut() -> Fut,

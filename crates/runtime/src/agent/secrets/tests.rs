@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How a server answers for one Secret.
+/// How a server answers requests for one Secret.
 #[derive(Clone, Copy, Debug)]
 enum Answers {
     Found,
@@ -18,8 +18,8 @@ enum Answers {
     Silent,
 }
 
-/// What a server says of Secrets with certificates, by index, and of the one with what cookies are signed
-/// with; it forbids all others.
+/// How a server answers for the Secrets with certificates, by index, and for the one with the cookie
+/// secret; it forbids all others.
 type Secrets = Arc<(BTreeMap<u32, Answers>, Option<Answers>)>;
 
 const COOKIES: &str = "bowline-cookies-edge";
@@ -77,7 +77,7 @@ async fn watch(State(secrets): State<Secrets>, RawQuery(query): RawQuery) -> Res
     Body::from_stream(lines.chain(futures::stream::pending())).into_response()
 }
 
-/// What an agent hears from such a server until all is told, and how long that takes.
+/// The events that an agent gets from such a server until the list is done, and how long that takes.
 async fn hears(secrets: &[(u32, Answers)], cookies: Option<Answers>) -> (Vec<Event>, Duration) {
     let router = Router::new()
         .route("/api/v1/namespaces/ours/secrets", get(watch))
