@@ -97,7 +97,7 @@ fn an_answer_that_cannot_be_used_or_had_changes_nothing_that_is_assigned() {
         site.shows("web", &["192.0.2.5"]).await;
         bind.remove(NAME, "A");
         let message = site.says("web", FROM_DNS, "NameFailed").await;
-        assert!(message.contains("; 192.0.2.5 stays; "), "{message}");
+        assert!(message.contains("; still assigned: 192.0.2.5; "), "{message}");
         bind.set(NAME, "A", 1, &["203.0.113.1"]);
         let message = site.says("web", FROM_DNS, "NameUnusable").await;
         assert!(message.contains("203.0.113.1 is in no pool"), "{message}");
@@ -111,7 +111,7 @@ fn an_answer_that_cannot_be_used_or_had_changes_nothing_that_is_assigned() {
         site.shows("other", &[]).await;
         bind.stop();
         let message = site.says("web", FROM_DNS, "NameFailed").await;
-        assert!(message.contains("; 192.0.2.5 stays; "), "{message}");
+        assert!(message.contains("; still assigned: 192.0.2.5; "), "{message}");
         site.shows("web", &["192.0.2.5"]).await;
         site.service("late", json!({"bowline.dev/assign-from-fqdn": "late.example.test"})).await;
         site.says("late", FROM_DNS, "NameFailed").await;

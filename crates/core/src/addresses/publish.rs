@@ -51,7 +51,8 @@ impl Addresses {
         for Granted { address, .. } in old.iter().flat_map(|it| &it.addresses) {
             // What is given up here is had until it is not shown: this was taken from outside.
             if self.ledger.hold(&holder.uid, *address).is_none() {
-                let message = format!("lost {address}: its Address object is no longer for it");
+                let message =
+                    format!("lost {address}: its Address object no longer lists this holder");
                 self.tell(&holder, NoticeKind::AddressLost, message);
             }
         }
