@@ -81,7 +81,7 @@ impl fmt::Display for Withheld {
         match self {
             Self::TooLarge(size) => write!(
                 f,
-                "it has {} KiB, chain and key together, and {} KiB is the most",
+                "chain and key have {} KiB together, and at most {} KiB are possible",
                 size.div_ceil(KIB),
                 LARGEST / KIB
             ),

@@ -208,7 +208,7 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
     let message = told(&client, "evil", "evil-214", "TooManyCertificates").await;
     assert!(message.contains("namespace evil has "), "{message}");
     let message = told(&client, "evil", "huge", "TooManyCertificates").await;
-    assert!(message.contains("40 KiB is the most"), "{message}");
+    assert!(message.contains("at most 40 KiB are possible"), "{message}");
     let events: Api<Event> = Api::namespaced(client.clone(), "evil");
     eventually("all of it has come or is told", || async {
         let all = events.list(&ListParams::default()).await.unwrap().items;
