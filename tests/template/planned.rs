@@ -122,6 +122,6 @@ fn once_writes_the_plan_of_a_load_balancer_notifies_and_says_how_it_went() {
         assert!(log.contains("exit status: 3; it printed: no"), "{log}");
         let (status, log) = once("printed-nowhere", &[]);
         assert_eq!((status, site.text("out")), (Some(0), String::new()), "{log}");
-        assert!(log.contains("or there is none of this name"), "{log}");
+        assert!(log.contains("or no load balancer has this name"), "{log}");
     });
 }

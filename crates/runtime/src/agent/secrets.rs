@@ -142,10 +142,7 @@ pub(super) async fn follow(
                 // One that is gone is still good for the cookies that clients have.
                 let Seen::Apply(secret) = seen else { continue };
                 let Some(secret) = secret else {
-                    tracing::warn!(
-                        name = cookies_name,
-                        "a Secret has nothing to sign cookies with"
-                    );
+                    tracing::warn!(name = cookies_name, "a Secret has no key to sign cookies with");
                     continue;
                 };
                 let event = Event::Apply(Object::CookieSecret(secret));

@@ -249,7 +249,7 @@ impl State {
                 refusals.extend(why.map(|why| {
                     let message = format!(
                         "the certificate of {} is not handed to load balancer {lb}: {why}; \
-                         handshakes for it fail, or go on with the one before",
+                         handshakes for this host fail, or use the previous certificate",
                         site.host
                     );
                     let problem = Problem::new(Reason::TooManyCertificates, message);
