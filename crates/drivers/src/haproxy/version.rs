@@ -36,7 +36,9 @@ pub(super) fn usable(printed: &str) -> Result<&str, String> {
 /// Why a HAProxy of this version cannot be driven, if it cannot.
 pub(super) fn is_usable(version: &str) -> Result<(), String> {
     if Version::read(version) < OLDEST {
-        return Err(format!("HAProxy {version} cannot be told of servers while it runs; 2.6 can"));
+        return Err(format!(
+            "HAProxy {version} cannot add servers while it runs; use 2.6 or newer"
+        ));
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ impl Certificates {
             let text = if is_hash(hash) {
                 pem::bundle(&certificate.chain, &certificate.key)
             } else {
-                Err("its hash is none")
+                Err("its hash is not valid")
             };
             (hash.clone(), text)
         };

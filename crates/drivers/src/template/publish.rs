@@ -243,7 +243,7 @@ impl Publisher {
                     file.output.discard();
                     return Err(Error {
                         doing: "asking the check of the configuration".to_owned(),
-                        cause: format!("{why}; what is in place stays"),
+                        cause: format!("{why}; the files in place stay"),
                         retry: true,
                     });
                 }
@@ -300,8 +300,8 @@ impl Publisher {
         let good: BTreeSet<_> = known.good.iter().collect();
         let texts = self.attempt(&subject.only(|consumer| good.contains(consumer))).await?;
         let texts = texts.map_err(Why::stays)?;
-        let message = "the configuration is refused with it among others; it is left out until it is known who \
-                       is meant";
+        let message = "the configuration with this object and others is refused; the object is left out until \
+            it is known which one is refused";
         let untried = known.untried.into_iter().map(|consumer| Told {
             consumer,
             problem: Problem::new(Reason::RefusedByCheck, message),
@@ -412,7 +412,11 @@ impl Publisher {
         if !self.owes() && !told.is_empty() {
             for file in &self.files {
                 if let Err(error) = file.output.settle() {
-                    tracing::warn!(output = %file.output.path().display(), %error, "cannot settle");
+                    tracing::warn!(
+                        output = %file.output.path().display(),
+                        %error,
+                        "cannot record that all notifiers were told"
+                    );
                 }
             }
         }
@@ -435,7 +439,7 @@ impl Why {
             Reason::TemplateFailed => "template",
             _ => "the check of the configuration",
         };
-        let cause = format!("{}; what is in place stays", self.said);
+        let cause = format!("{}; the files in place stay", self.said);
         Error { doing: doing.to_owned(), cause, retry: true }
     }
 }
@@ -443,15 +447,15 @@ impl Why {
 /// What is told of somebody, with what is said of it alone.
 fn problem(reason: Reason, alone: Option<&Why>) -> Problem {
     let Some(Why { reason, said }) = alone else {
-        let message = "the configuration with it and others is refused, so it is left out; the log of the \
-                       agent has what was said";
+        let message = "the configuration with this object and others is refused, so the object is left out; the \
+            agent's log has the output of the check";
         return Problem::new(reason, message);
     };
     let said: String = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let said: String = said.chars().take(MOST_SAID).collect();
     let message = match reason {
-        Reason::TemplateFailed => "a template cannot be filled with it, so it is left out",
-        _ => "the configuration with it is refused, so it is left out",
+        Reason::TemplateFailed => "a template cannot be filled with this object, so it is left out",
+        _ => "the configuration with this object is refused, so it is left out",
     };
     Problem::new(*reason, format!("{message}: {said}"))
 }

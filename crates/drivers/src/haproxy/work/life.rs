@@ -151,7 +151,7 @@ impl Proxy {
         let cause = if refused {
             loading.hear_out().await;
             let why = self.why(&loading.said);
-            why.unwrap_or_else(|| "it refuses; its log says why".to_owned())
+            why.unwrap_or_else(|| "it refuses its files; its log says why".to_owned())
         } else if loading.silent.is_some_and(|since| since.elapsed() >= MASTER) {
             // Somebody has removed it meanwhile: a worker takes it over and does not make it anew.
             "its socket is gone".to_owned()

@@ -182,10 +182,7 @@ impl Proxy {
         }
         // While a load is under way another process may have answered; when it is over all is read back.
         if !complaints.is_empty() && !self.loads {
-            tracing::warn!(
-                ?complaints,
-                "HAProxy does not take what it is told; what it has is read back"
-            );
+            tracing::warn!(?complaints, "HAProxy refuses commands; its state is read back");
             self.observe(common).await?;
         }
         Ok(complaints)
