@@ -42,7 +42,8 @@ fn one_who_waits_for_an_address_is_told_what_was_passed_over_why_and_what_helps(
         "\
 Service demo/hello waits for an address
 
-  Why          it names none, and the controller has no --default-load-balancer
+  Why          it names no load balancer, and the controller has no
+               --default-load-balancer
   What helps   add addresses to a pool; the request that has waited longest gets
                the first free one
   Asks for     any address
