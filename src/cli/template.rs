@@ -275,7 +275,7 @@ mod tests {
             "--output ./a: this file is a template, which would be overwritten; name another file";
         assert_eq!(read(&["a"], &["./a"], &[]), template);
         assert_eq!(read(&["b", "a"], &["x", "./a"], &[]), template);
-        let nothing = "--check \"haproxy -c\" does not say {}, the file that it is asked about";
+        let nothing = "--check \"haproxy -c\" has no {}, which stands for the file to check";
         assert_eq!(read(&["a"], &["x"], &["haproxy -c"]), nothing);
         for quoted in ["prog '{}'", r#"a "it's" 'x {}'"#] {
             assert!(read(&["a"], &["x"], &[quoted]).contains("within single quotes"), "{quoted}");
