@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct MembersFlag {
     /// Send no traffic to members in these networks, separated by commas or repeated; Events tell
-    /// their Services. Loopback, link-local and load balancers' addresses are always left out
+    /// their Services. Loopback, link-local and load balancers' addresses are left out without it, too
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     deny_members: Vec<IpNet>,
 }
