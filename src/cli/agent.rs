@@ -25,11 +25,11 @@ use std::pin::Pin;
 /// Carry the traffic of one load balancer on this machine.
 ///
 /// Follows the Plans of the load balancer and the EndpointSlices, and keeps a proxy in step: the built-in
-/// one, HAProxy or nginx.
-/// When the API goes away, it goes on with what it knows, with --state also after a restart.
+/// one, HAProxy or nginx. While the API is away, the agent serves what it knows; with --state also after a
+/// restart.
 ///
-/// With --template and without a load balancer it fills templates with all LoadBalancer and NodePort
-/// Services, of any class, for whatever reads the files.
+/// With --template and without --load-balancer it fills templates with all LoadBalancer and NodePort
+/// Services, of any class, for the program that reads the files.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -41,7 +41,7 @@ Examples:
   bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
     --check 'haproxy -c -f {}' --notify pidfile:SIGUSR2:/run/haproxy.pid")]
 pub(super) struct Agent {
-    /// The LoadBalancer whose traffic it carries
+    /// The LoadBalancer that this agent serves
     #[arg(long, value_name = "NAME", required_unless_present = "templates")]
     load_balancer: Option<String>,
 
@@ -55,7 +55,7 @@ pub(super) struct Agent {
     addresses: Vec<IpAddr>,
 
     /// Listen at this address of the machine instead of those of the load balancer, as in a Pod behind a
-    /// Service; one of each family, with commas or repeated
+    /// Service; one of each family, separated by commas or repeated
     #[arg(long, value_name = "IP", value_delimiter = ',')]
     #[arg(requires = "load_balancer", conflicts_with = "templates")]
     listen: Vec<IpAddr>,
@@ -63,13 +63,13 @@ pub(super) struct Agent {
     #[command(flatten)]
     members: MembersFlag,
 
-    /// Send traffic to members on loopback, too. For one machine on which all of it runs, as with `bowline up`: in a
-    /// cluster it would let every tenant reach what listens on this machine alone
+    /// Send traffic to members on loopback, too. Only for a machine that runs everything, as with `bowline
+    /// up`: in a cluster it would let every tenant reach programs that listen on loopback
     #[arg(long)]
     allow_loopback_members: bool,
 
-    /// Keep what is served in this folder, so that it is served again after a restart while the API is away.
-    /// It holds private keys and is made readable for its owner alone; of one agent only
+    /// Keep the served state in this folder, to serve it after a restart while the API is away. The folder
+    /// holds private keys, is made readable for its owner only, and belongs to one agent
     #[arg(long, value_name = "DIR", requires = "load_balancer", conflicts_with = "once")]
     state: Option<PathBuf>,
 

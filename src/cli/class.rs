@@ -4,8 +4,8 @@
 /// Whether Services without a class are ours.
 #[derive(Debug, clap::Args)]
 pub(super) struct ClassFlag {
-    /// Whether Services of type LoadBalancer that have no loadBalancerClass are served, too [default: true
-    /// in up, false in controller; who looks does as the controllers do]
+    /// Whether Services of type LoadBalancer that have no loadBalancerClass are served, too [default: true in
+    /// up, false in controller; other commands use the setting of the controllers]
     #[arg(
         long,
         value_name = "BOOL",

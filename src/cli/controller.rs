@@ -25,17 +25,17 @@ pub(super) struct Controller {
     #[command(flatten)]
     class: ClassFlag,
 
-    /// Where Services and Ingresses go that name no load balancer
+    /// The load balancer for Services and Ingresses that name none
     #[arg(long, value_name = "NAME")]
     default_load_balancer: Option<String>,
 
-    /// The mark of this cluster on what it owns elsewhere [default: the uid of namespace kube-system];
-    /// no driver of this build owns anything elsewhere, so nothing reads it yet
+    /// The mark of this cluster on what it owns in clouds and on devices [default: the uid of
+    /// namespace kube-system]; no driver of this build reads it yet
     #[arg(long, value_name = "TEXT")]
     cluster_id: Option<String>,
 
-    /// Whether controllers choose a leader. With false, each of them writes what it decides: no write
-    /// needs a leader to be safe, but two do the work twice
+    /// Whether controllers elect a leader. With false, each controller writes what it decides: that
+    /// is safe, but two controllers do the work twice
     #[arg(
         long,
         value_name = "BOOL",
@@ -47,8 +47,8 @@ pub(super) struct Controller {
     )]
     leader_elect: bool,
 
-    /// Before it starts, make an AddressPool for each IPAddressPool of MetalLB in this namespace, unless
-    /// one of that name is there. Does not start while MetalLB's own controller runs there
+    /// Before it starts, make an AddressPool for each IPAddressPool of MetalLB in this namespace,
+    /// unless one of that name exists. Does not start while MetalLB's own controller runs there
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -61,7 +61,7 @@ pub(super) struct Controller {
     #[command(flatten)]
     images: ImageFlags,
 
-    /// Have the agents of proxies that classes make send no traffic to members in these networks, with
+    /// Send no traffic to members in these networks from proxies that classes make; separated by
     /// commas or repeated
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     #[arg(help_heading = "Proxies that classes make")]

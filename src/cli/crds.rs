@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Print the CustomResourceDefinitions of Bowline's kinds, ready for `kubectl apply -f -`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Crds {
-    /// Write one file a kind into this folder instead
+    /// Write one file per kind into this folder instead
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

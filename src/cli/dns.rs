@@ -10,8 +10,8 @@ use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct DnsFlags {
-    /// A DNS server to ask for names of bowline.dev/assign-from-fqdn; several are asked in their order
-    /// [default: those of /etc/resolv.conf]
+    /// A DNS server to ask for names of bowline.dev/assign-from-fqdn; several are asked in the
+    /// given order [default: those of /etc/resolv.conf]
     #[arg(long = "dns-server", value_name = "ADDR:PORT", value_parser = parse_server)]
     servers: Vec<SocketAddr>,
 

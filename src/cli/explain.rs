@@ -7,11 +7,11 @@ use anyhow::bail;
 use bowline_core::key::ObjectKey;
 use std::str::FromStr;
 
-/// Say why a Service, an Ingress, a claim or a load balancer is where it is, or is not.
+/// Explain where a Service, an Ingress, a claim or a load balancer is, or why it is not served.
 ///
 /// Shows how its load balancer was found, where it listens, its rules, pools and members, what was
-/// refused and why, and whether the agent has applied it. Of a claim that waits it shows why it does not
-/// get each of the load balancers.
+/// refused and why, and whether the agent has applied it. For a pending claim it shows why the
+/// claim does not get each of the load balancers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

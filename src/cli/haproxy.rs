@@ -14,11 +14,12 @@ const COMPARE: Duration = Duration::from_secs(30);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HAProxy (--driver haproxy)")]
 pub(super) struct HaproxyFlags {
-    /// The program; files are checked with it before they are put in place
+    /// The HAProxy program, which also checks files before they are put in place
     #[arg(long, value_name = "FILE", default_value = "haproxy")]
     haproxy_program: PathBuf,
 
-    /// Folder for HAProxy's files, of this agent alone; HAProxy runs with current/haproxy.cfg in it
+    /// Folder for HAProxy's files, used by this agent only; HAProxy runs with current/haproxy.cfg
+    /// in it
     #[arg(long, value_name = "FOLDER", default_value = "/run/bowline-haproxy")]
     haproxy_folder: PathBuf,
 

@@ -24,7 +24,8 @@ pub(super) struct Look {
     #[command(flatten)]
     class: ClassFlag,
 
-    /// Where those go that name no load balancer [default: as the controller does]
+    /// The load balancer for Services and Ingresses that name none [default: the setting of the
+    /// controllers]
     #[arg(long, value_name = "NAME")]
     default_load_balancer: Option<String>,
 

@@ -9,8 +9,8 @@ use std::net::{IpAddr, SocketAddr};
 /// Which members get no traffic.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct MembersFlag {
-    /// Send no traffic to members in these networks, with commas or repeated; their Services are told.
-    /// Loopback, link-local and load balancers' addresses are left out without being named
+    /// Send no traffic to members in these networks, separated by commas or repeated; Events tell
+    /// their Services. Loopback, link-local and load balancers' addresses are left out without it, too
     #[arg(long, value_name = "CIDR", value_delimiter = ',', value_parser = network)]
     deny_members: Vec<IpNet>,
 }

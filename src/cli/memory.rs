@@ -59,7 +59,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
     let (number, shift) = unit.unwrap_or((text, 0));
     let number = number.parse::<u64>().ok().and_then(|it| it.checked_mul(1 << shift));
-    number.ok_or_else(|| "a number of bytes, or one with Ki, Mi, Gi or Ti".to_owned())
+    number.ok_or_else(|| "write a number of bytes, or one with Ki, Mi, Gi or Ti".to_owned())
 }
 
 #[cfg(test)]

@@ -11,15 +11,16 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "nginx (--driver nginx)")]
 pub(super) struct NginxFlags {
-    /// The program; files are checked with it before they are put in place
+    /// The nginx program, which also checks files before they are put in place
     #[arg(long, value_name = "FILE", default_value = "nginx")]
     nginx_program: PathBuf,
 
-    /// Folder for nginx's files, of this agent alone; nginx runs with current/nginx.conf in it
+    /// Folder for nginx's files, used by this agent only; nginx runs with current/nginx.conf in it
     #[arg(long, value_name = "FOLDER", default_value = "/run/bowline-nginx")]
     nginx_folder: PathBuf,
 
-    /// How long, in seconds, processes from before a reload may finish what they have
+    /// How long, in seconds, processes from before a reload may serve the connections that they
+    /// have
     #[arg(
         long,
         value_name = "SECONDS",

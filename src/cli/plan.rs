@@ -16,8 +16,8 @@ Examples:
   bowline plan -o json | jq '.loadBalancers[].consumers[].change'
   bowline plan --exit-code --default-load-balancer edge")]
 pub(super) struct PlanCommand {
-    /// End with 0 if nothing would change, 1 if something would, and 2 if that cannot be told, as diff
-    /// does [otherwise: 0, and 1 if it cannot be told]
+    /// Exit with 0 if nothing would change, 1 if something would, and 2 on failure, as diff does
+    /// [without this flag: 0, and 1 on failure]
     #[arg(long)]
     exit_code: bool,
 

@@ -8,11 +8,13 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HAProxy and nginx (--driver haproxy, --driver nginx)")]
 pub(super) struct ProgramFlags {
-    /// Start the program and keep it running; without it, one that runs with these files is driven
+    /// Start the program and keep it running; without this flag the agent drives a program that already runs
+    /// with its files
     #[arg(long)]
     exec: bool,
 
-    /// The least time from the end of a reload to the next, in seconds; what comes meanwhile is one reload
+    /// The least time from the end of a reload to the next, in seconds; changes that come meanwhile share one
+    /// reload
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     min_reload_interval: u64,
 

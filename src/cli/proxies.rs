@@ -40,7 +40,8 @@ impl Proxies {
                 descriptors,
                 memory,
                 connections = limits.connections,
-                "this process may open few files, or has little memory, so few clients are served at once: raise its limit"
+                "this process may open few files, or has little memory, so few clients are served at once: \
+                 raise the limit of open files, or give it more memory"
             );
         } else {
             let connections = limits.connections;

@@ -26,13 +26,15 @@ fn address(text: &str) -> Result<SocketAddr, String> {
         Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))
     };
     let read = text.parse().ok().or_else(bracketed);
-    read.ok_or_else(|| "say an address and a port, such as 127.0.0.1:9180 or [::1]:9180".to_owned())
+    read.ok_or_else(|| {
+        "write an address and a port, such as 127.0.0.1:9180 or [::1]:9180".to_owned()
+    })
 }
 
 /// How long an end may take.
 #[derive(Debug, clap::Args)]
 pub(super) struct GraceFlag {
-    /// How long what is under way, such as requests, may take when it stops; a second signal ends it at once
+    /// How long requests under way may take when the process stops; a second signal ends it at once
     #[arg(long = "grace", value_name = "SECONDS", default_value_t = 10)]
     seconds: u64,
 }

@@ -40,7 +40,8 @@ pub(super) fn check(cli: &mut Command, given: &ArgMatches) -> Result<(), Error> 
         let Some(id) = id else { continue };
         let flag = agent.get_arguments().find(|it| *it.get_id() == id).and_then(|it| it.get_long());
         let flag = flag.unwrap_or(id.as_str());
-        let message = format!("--{flag} means nothing with {asked}: it is for {}", with.join(", "));
+        let message =
+            format!("--{flag} cannot be used with {asked}: it is for {}", with.join(", "));
         return Err(agent.error(ErrorKind::ArgumentConflict, message));
     }
     Ok(())
@@ -68,28 +69,28 @@ mod tests {
         let with = |asked: &[&str], flags: &[&str]| refused(&[&edge, asked, flags].concat());
         let programs = "--driver haproxy, --driver nginx";
         for (asked, flags, message) in [
-            (&[][..], &["--exec"][..], format!("--exec means nothing with --driver builtin: it is for {programs}")),
+            (&[][..], &["--exec"][..], format!("--exec cannot be used with --driver builtin: it is for {programs}")),
             (
                 &[],
                 &["--min-reload-interval", "2"],
-                format!("--min-reload-interval means nothing with --driver builtin: it is for {programs}"),
+                format!("--min-reload-interval cannot be used with --driver builtin: it is for {programs}"),
             ),
             (
                 &["--driver", "nginx", "--exec"],
                 &["--haproxy-folder", "/x"],
-                "--haproxy-folder means nothing with --driver nginx: it is for --driver haproxy".to_owned(),
+                "--haproxy-folder cannot be used with --driver nginx: it is for --driver haproxy".to_owned(),
             ),
             (
                 &["--driver", "haproxy"],
                 &["--nginx-shutdown-timeout", "5"],
-                "--nginx-shutdown-timeout means nothing with --driver haproxy: it is for --driver nginx".to_owned(),
+                "--nginx-shutdown-timeout cannot be used with --driver haproxy: it is for --driver nginx".to_owned(),
             ),
             (
                 &template,
                 &["--access-log"],
-                format!("--access-log means nothing with --template: it is for --driver builtin, {programs}"),
+                format!("--access-log cannot be used with --template: it is for --driver builtin, {programs}"),
             ),
-            (&template, &["--exec"], format!("--exec means nothing with --template: it is for {programs}")),
+            (&template, &["--exec"], format!("--exec cannot be used with --template: it is for {programs}")),
         ] {
             assert_eq!(with(asked, flags), Some(message));
         }

@@ -5,9 +5,10 @@ use super::look::Look;
 use crate::view::addresses::Addresses;
 use crate::view::status::Status;
 
-/// Show the load balancers, who is on them and whether all is in force.
+/// Show the load balancers, their consumers, and whether everything is in force.
 ///
-/// With --addresses: the address pools, how much is left of them, and who has which address.
+/// With --addresses: the address pools, how many addresses are free, and which object has which
+/// address.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -26,8 +26,8 @@ pub(super) struct TemplateFlags {
     #[arg(long = "output", value_name = "FILE", requires = "templates")]
     outputs: Vec<PathBuf>,
 
-    /// Ask this command before a file is put in place, {} being the file; given once it is asked for
-    /// every output, else one for each
+    /// Check a file with this command before it is put in place, {} being the file; given once it checks
+    /// every output, else give one for each
     #[arg(long = "check", value_name = "COMMAND", requires = "templates")]
     checks: Vec<String>,
 
@@ -36,7 +36,7 @@ pub(super) struct TemplateFlags {
     #[arg(long, value_name = "FOLDER", requires = "templates", requires = "load_balancer")]
     certificates: Option<PathBuf>,
 
-    /// Tell somebody when an output has changed: command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE,
+    /// Notify a program when an output has changed: command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE,
     /// http:URL or debug:; may be repeated
     #[arg(long = "notify", value_name = "SPEC", requires = "templates")]
     notifiers: Vec<Notifier>,
@@ -55,14 +55,14 @@ pub(super) struct TemplateFlags {
     #[arg(long, value_name = "NAME", default_value = "local", requires = "templates")]
     domain: String,
 
-    /// How names of Services are made: Go templates with commas
+    /// How names of Services are made: Go templates, separated by commas
     #[arg(
         long, value_name = "TEMPLATES", default_value = names::DEFAULT, hide_default_value = true,
         requires = "templates"
     )]
     server_name_templates: String,
 
-    /// The mode of ports that no annotation speaks of
+    /// The mode of ports for which no annotation gives one
     #[arg(
         long,
         value_name = "MODE",
@@ -89,11 +89,11 @@ pub(super) struct TemplateFlags {
     )]
     settle: u64,
 
-    /// Write and notify once, then end; with a failure where something failed
+    /// Write and notify once, then exit; with an error if something failed
     #[arg(long, requires = "templates", conflicts_with = "addresses")]
     once: bool,
 
-    /// With --once: how long the API may take to say what there is
+    /// With --once: how long the API may take to deliver all objects
     #[arg(
         long,
         value_name = "SECONDS",
@@ -130,7 +130,7 @@ impl TemplateFlags {
         let names = Arc::new(names);
         let limit = Duration::from_secs(self.notify_timeout);
         let publisher = Publisher::new(targets, self.notifiers, names.clone(), limit)
-            .context("cannot begin")?;
+            .context("cannot prepare the templates")?;
         let options = TemplateOptions {
             domain: self.domain,
             default_mode: match self.default_port_mode {
@@ -165,21 +165,22 @@ fn targets(
     let (pairs, given) = (templates.len(), outputs.len());
     anyhow::ensure!(
         pairs == given,
-        "--template {pairs} times and --output {given} times: each needs the other"
+        "{pairs} --template and {given} --output are given: each --template needs one --output"
     );
     anyhow::ensure!(
         checks.len() <= 1 || checks.len() == pairs,
-        "--check {} times for {pairs} outputs: say it once for all, or once for each",
+        "{} --check are given for {pairs} outputs: give one for all, or one for each",
         checks.len()
     );
     for check in &checks {
         anyhow::ensure!(
             check.contains("{}"),
-            "--check {check:?} does not say {{}}, the file that it is asked about"
+            "--check {check:?} has no {{}}, which stands for the file to check"
         );
         anyhow::ensure!(
             !is_quoted(check),
-            "--check {check:?} has {{}} within single quotes, where the shell looks for nothing; leave the quotes out"
+            "--check {check:?} has {{}} within single quotes, where the shell does not replace it; leave the \
+             quotes out"
         );
     }
     let mut made = BTreeSet::new();
@@ -187,10 +188,13 @@ fn targets(
         let real = real(output);
         anyhow::ensure!(
             templates.iter().all(|template| self::real(template) != real),
-            "--output {}: that is a template, which would be overwritten",
+            "--output {}: this file is a template, which would be overwritten; name another file",
             output.display()
         );
-        anyhow::ensure!(made.insert(real), "--output: two templates cannot make one file");
+        anyhow::ensure!(
+            made.insert(real),
+            "--output: two templates cannot write the same file; name another file"
+        );
     }
     let check = |at: usize| checks.get(at).or(checks.first()).cloned();
     let pairs = templates.into_iter().zip(outputs).enumerate();
@@ -266,12 +270,13 @@ mod tests {
             let read = targets(paths(templates), paths(outputs), checks);
             read.expect_err("refused").to_string()
         };
-        let one = "--output: two templates cannot make one file";
+        let one = "--output: two templates cannot write the same file; name another file";
         assert_eq!(read(&["a", "b"], &["x", "./x"], &[]), one);
-        let template = "--output ./a: that is a template, which would be overwritten";
+        let template =
+            "--output ./a: this file is a template, which would be overwritten; name another file";
         assert_eq!(read(&["a"], &["./a"], &[]), template);
         assert_eq!(read(&["b", "a"], &["x", "./a"], &[]), template);
-        let nothing = "--check \"haproxy -c\" does not say {}, the file that it is asked about";
+        let nothing = "--check \"haproxy -c\" has no {}, which stands for the file to check";
         assert_eq!(read(&["a"], &["x"], &["haproxy -c"]), nothing);
         for quoted in ["prog '{}'", r#"a "it's" 'x {}'"#] {
             assert!(read(&["a"], &["x"], &[quoted]).contains("within single quotes"), "{quoted}");

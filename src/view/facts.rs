@@ -112,7 +112,8 @@ impl Facts {
             config.default_load_balancer = Some(name.into());
             if !lists.load_balancers.iter().any(|it| it.metadata.name.as_deref() == Some(name)) {
                 notes.push(format!(
-                    "There is no load balancer {}: who names none stays where it is served.",
+                    "There is no load balancer {}: Services and Ingresses that name none stay where they are \
+                     served.",
                     quote(name)
                 ));
             }
@@ -252,8 +253,8 @@ fn guessed(default_class: Option<bool>, default_load_balancer: Option<&str>) -> 
     let taken: Vec<_> = class.into_iter().chain(name).collect();
     (!taken.is_empty()).then(|| {
         format!(
-            "How the controllers are set is not known: they are taken to have {}. Say it with these \
-             flags, or name Bowline's own namespace with --namespace.",
+            "The settings of the controllers are not known. Assumed: {}. Give these flags, or name Bowline's own \
+             namespace with --namespace.",
             taken.join(" and ")
         )
     })

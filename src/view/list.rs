@@ -143,7 +143,7 @@ impl Lists {
         let hidden: Vec<_> = needed.iter().filter(|(_, seen)| !seen).map(|(it, _)| *it).collect();
         let pools = pools.filter(|_| hidden.is_empty());
         if !hidden.is_empty() {
-            let means = "only the leader says why somebody has no address";
+            let means = "only the leader says why an object has no address";
             note(&hidden.join(", "), means);
         }
         Ok(Self {
@@ -179,7 +179,11 @@ impl Lists {
                 missing(&mut note, "leases", "it is unknown what agents have applied")
             }),
             addresses: addresses.unwrap_or_else(|| {
-                missing(&mut note, "addresses.bowline.dev", "it is unknown who has which address")
+                missing(
+                    &mut note,
+                    "addresses.bowline.dev",
+                    "it is unknown which object has which address",
+                )
             }),
             external_ips: external_ips.unwrap_or_else(|| {
                 missing(&mut note, "externalips.bowline.dev", "no ExternalIP is known")
@@ -218,7 +222,11 @@ impl AddressLists {
                 missing(&mut note, "addresspools.bowline.dev", "no pool is known")
             }),
             addresses: addresses.unwrap_or_else(|| {
-                missing(&mut note, "addresses.bowline.dev", "it is unknown who has which address")
+                missing(
+                    &mut note,
+                    "addresses.bowline.dev",
+                    "it is unknown which object has which address",
+                )
             }),
             notes,
         })

@@ -35,7 +35,7 @@ pub(super) fn words(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Words
 }
 
 fn not_ours(facts: &Facts, key: &ObjectKey, why: &NotOurs) -> Words {
-    let anew = format!("make it anew with loadBalancerClass: {}", names::CLASS_LOAD_BALANCER);
+    let anew = format!("create it again with loadBalancerClass: {}", names::CLASS_LOAD_BALANCER);
     match why {
         NotOurs::Missing => Words::only("it does not exist"),
         NotOurs::Deleting => Words::only("it is being deleted"),
@@ -58,7 +58,7 @@ fn not_ours(facts: &Facts, key: &ObjectKey, why: &NotOurs) -> Words {
             let service = facts.services.get(key).and_then(|it| it.spec.as_ref());
             let class = service.and_then(|spec| spec.load_balancer_class.as_deref());
             let class = quote(class.unwrap_or_default());
-            Words::new(format!("its loadBalancerClass is {class}, somebody else's"), anew)
+            Words::new(format!("its loadBalancerClass is {class}, which is not Bowline's"), anew)
         }
         NotOurs::Unclassed => Words::new(
             "it has no loadBalancerClass, and the controller serves those without one only with \
@@ -94,18 +94,19 @@ fn asks(asked: &Asked) -> String {
         Ask::Claim(claim) => format!("the claim {}", claim.name),
         Ask::Source(source) => format!("a load balancer that is {source}"),
         Ask::External => {
-            return "it names none but lb.zcloud.cn/vip, and there is no default: it goes to the only \
-                    external one"
+            return "it names no load balancer but has lb.zcloud.cn/vip, and there is no default one: it goes to \
+                    the only external one"
                 .to_owned();
         }
         Ask::Nothing => {
-            return "it names none, and the controller has no --default-load-balancer".to_owned();
+            return "it names no load balancer, and the controller has no --default-load-balancer"
+                .to_owned();
         }
     };
     match &asked.by {
         By::Itself => format!("it asks for {whom} by annotation"),
         By::Class(class) => format!("its IngressClass {class} names {whom}"),
-        By::Default | By::Nobody => format!("it names none; the default is {whom}"),
+        By::Default | By::Nobody => format!("it names no load balancer; the default is {whom}"),
     }
 }
 
@@ -113,7 +114,7 @@ fn asks(asked: &Asked) -> String {
 pub(super) fn remedy(problem: &Problem) -> Option<&'static str> {
     match problem.reason {
         Reason::LoadBalancerNotFound => {
-            Some("correct the name; kubectl get lb shows those there are")
+            Some("correct the name; kubectl get lb lists the load balancers")
         }
         Reason::ClaimNotBound => {
             Some("see the claim with kubectl get lbc; bowline explain lbc/NAME says why it waits")

@@ -107,7 +107,10 @@ fn a_server_that_is_silent_or_lame_gives_nothing_and_takes_nothing() {
             let turn = json!({"bowline.dev/vip": null, "bowline.dev/assign-from-fqdn": name});
             site.patch("kept", json!({"metadata": {"annotations": turn}})).await;
             let message = site.says("kept", FROM_DNS, "NameFailed").await;
-            assert!(message.contains(name) && message.contains("; 192.0.2.9 stays; "), "{message}");
+            assert!(
+                message.contains(name) && message.contains("; still assigned: 192.0.2.9; "),
+                "{message}"
+            );
             site.shows("kept", &["192.0.2.9"]).await;
             site.patch(
                 "kept",

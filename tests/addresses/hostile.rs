@@ -56,7 +56,7 @@ fn what_cannot_be_a_name_is_quoted_in_condition_and_event_and_moves_nothing() {
             ("\u{202e}tset.elpmaxe.a".to_owned(), "xn-- form"),
             ("*.example.test".to_owned(), "wildcard"),
             ("-a.example.test".to_owned(), "begins or ends with '-'"),
-            ("a/../../etc".to_owned(), "which no name has"),
+            ("a/../../etc".to_owned(), "which no DNS name may have"),
             ("localhost".to_owned(), "not fully qualified"),
         ];
         for (at, (name, why)) in names.iter().enumerate() {

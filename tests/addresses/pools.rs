@@ -76,7 +76,7 @@ fn a_service_that_is_no_longer_ours_gives_its_address_back() {
         site.patch("a", json!({"spec": spec})).await;
         site.records(&[]).await;
         site.shows("a", &[]).await;
-        let told = "gave up 192.0.2.0: it no longer asks for an address of a pool";
+        let told = "released 192.0.2.0: it no longer asks for an address of a pool";
         assert_eq!(site.told("a", "AddressReleased").await, told);
     });
 }
@@ -159,7 +159,8 @@ fn an_address_asked_for_in_two_ways_that_differ_is_not_given_and_what_is_had_sta
         site.patch("a", json!({"metadata": {"annotations": {"bowline.dev/vip": null}}})).await;
         site.shows("a", &["192.0.2.6", "192.0.2.5"]).await;
         let message = site.told("a", "AddressChanged").await;
-        let moved = "changed from 192.0.2.5 to 192.0.2.6 of pool public: it asks for another one";
+        let moved =
+            "changed from 192.0.2.5 to 192.0.2.6 of pool public: it asks for another address";
         assert_eq!(message, moved);
     });
 }

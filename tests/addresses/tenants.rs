@@ -37,8 +37,9 @@ fn external_ips_over_a_whole_pool_keep_no_other_tenant_from_an_address() {
         let message = site.told_in(&evil, "all", "AddressIgnored").await;
         assert_eq!(
             message,
-            "192.0.2.2, 192.0.2.3, 192.0.2.4 and 11 more in externalIPs or status is ignored, no pool \
-             gives it: pool \"public\": the namespace has 2 of the 2 addresses of its quota"
+            "192.0.2.2, 192.0.2.3, 192.0.2.4 and 11 more in externalIPs or status is ignored and may be granted \
+             to others, because no pool would grant it: pool \"public\": the namespace has 2 of the 2 addresses \
+             of its quota"
         );
         site.told_in(&evil, "theirs", "AddressIgnored").await;
         // Also what was there first takes nothing from a holder, and what counts stays so in another life.

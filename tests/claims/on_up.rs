@@ -226,7 +226,7 @@ fn a_class_that_nothing_can_be_made_of_says_so_in_the_claim() {
         for (claim, why) in [
             (
                 "web",
-                "none is made, because class cloud cannot: this build has no driver for awsLoadBalancer",
+                "none is made, because class cloud cannot make one: this build has no driver for awsLoadBalancer",
             ),
             ("never", "none is made, because className is empty"),
         ] {

@@ -258,7 +258,7 @@ fn what_is_in_the_way_is_told_and_left_alone() {
         theirs["metadata"]["labels"] = json!({"theirs": "true"});
         site.cluster.apply(OURS, &theirs).await;
         site.class("bronze", haproxy()).await;
-        let expected = format!("Service {OURS}/{lb} is in the way and not Bowline's: delete it");
+        let expected = format!("Service {OURS}/{lb} exists and is not Bowline's: delete it");
         assert_eq!(site.provisioned(&lb, "Failed").await, expected);
         assert_eq!(site.told("default", &lb, "ProvisioningFailed").await, expected);
         site.cluster.delete(CLAIM, &site.namespace, "web").await;
@@ -276,7 +276,7 @@ fn a_namespace_in_which_nothing_can_be_made_is_told() {
         let lb = site.made("web", "bronze").await;
         let message = site.provisioned(&lb, "Failed").await;
         let remedy = match site.cluster.flavour() {
-            Flavour::Embedded => "make namespace nowhere",
+            Flavour::Embedded => "namespace nowhere does not exist; create it",
             _ => "allow it by provisioning.namespaces of the chart",
         };
         assert!(message.contains(remedy), "{message}");

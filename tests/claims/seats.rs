@@ -77,7 +77,7 @@ fn nobody_gets_more_than_there_is_and_what_is_free_goes_to_who_has_waited_longes
         // What is left is kept for it.
         site.consumer("third", 5003, "4G").await;
         let message = site.refused("third", "NoCapacity").await;
-        assert!(message.contains("kept for one that has waited longer"), "{message}");
+        assert!(message.contains("kept for a consumer that has waited longer"), "{message}");
         // An increase that does not fit leaves the old request in force.
         site.consumer("first", 5001, "11G").await;
         site.told(&site.namespace, "first", "NoCapacity").await;

@@ -122,7 +122,7 @@ fn once_ends_with_a_failure_when_the_api_is_away_and_the_log_says_why() {
         assert_eq!(once.process.wait(), Some(1), "{}", once.process.log());
         let log = once.process.log();
         assert!(
-            log.contains("has not told all Services, EndpointSlices and Nodes within 5s"),
+            log.contains("has not delivered all Services, EndpointSlices and Nodes within 5s"),
             "{log}"
         );
         assert!(log.contains("Connection refused"), "{log}");

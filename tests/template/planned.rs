@@ -116,12 +116,12 @@ fn once_writes_the_plan_of_a_load_balancer_notifies_and_says_how_it_went() {
         cluster.apply(&site.namespace, &slice).await;
         let (status, log) = once(name, &["--check", "echo never; false {}"]);
         assert_eq!((status, site.text("out")), (Some(1), good), "{log}");
-        assert!(log.contains("it printed: never; what is in place stays"), "{log}");
+        assert!(log.contains("it printed: never; the files in place stay"), "{log}");
         let (status, log) = once(name, &["--notify", "command:echo no; exit 3"]);
         assert_eq!(status, Some(1), "{log}");
         assert!(log.contains("exit status: 3; it printed: no"), "{log}");
         let (status, log) = once("printed-nowhere", &[]);
         assert_eq!((status, site.text("out")), (Some(0), String::new()), "{log}");
-        assert!(log.contains("or there is none of this name"), "{log}");
+        assert!(log.contains("or no load balancer has this name"), "{log}");
     });
 }

@@ -157,10 +157,10 @@ fn an_agent_that_is_killed_while_the_api_is_away_serves_what_it_kept_and_follows
         serves(&secure, "web.example", "/", "web").await;
         let (_, text) = said(stage, "/readyz").await;
         assert!(
-            text.starts_with("ok\n") && text.contains("is served as it was known at"),
+            text.starts_with("ok\n") && text.contains("is served from the kept state of"),
             "{text}"
         );
-        assert!(stage.agent.process.log().contains("is served as it was known at"));
+        assert!(stage.agent.process.log().contains("is served from the kept state of"));
         assert!(stage.agent.metric("bowline_kept_since_seconds").await > 1e9);
 
         // The API is back, and somebody else is there: no connection is refused on the way.
@@ -187,7 +187,7 @@ fn an_agent_that_is_killed_while_the_api_is_away_serves_what_it_kept_and_follows
         stage.agent = start(stage);
         stage.agent.ready().await;
         leads_to(&dial, "b").await;
-        assert!(stage.agent.process.log().contains("what was kept is ignored"));
+        assert!(stage.agent.process.log().contains("the kept state is ignored"));
     });
 }
 

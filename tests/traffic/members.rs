@@ -90,7 +90,7 @@ fn a_service_with_too_many_members_is_served_by_some_and_told() {
         let said = format!("1001 members of Service {}/web", stage.namespace);
         eventually("all that are too many are told", || async {
             let message = condition(&stage.cluster, &stage.namespace, "web").await;
-            let all = message.contains(&said) && message.contains("a pool has 2000 at most");
+            let all = message.contains(&said) && message.contains("a pool can have at most 2000");
             if all { Ok(()) } else { Err(message) }
         })
         .await;
@@ -116,7 +116,7 @@ fn a_service_behind_many_ingresses_leaves_the_agent_room_for_the_members_of_othe
         }
         // Ten pools of 2,000 are what a namespace may have.
         let message = stage.told("Ingress", "i-12", "TooManyMembers").await;
-        let said = "a namespace has 20000 members of pools at most; claim a load balancer";
+        let said = "claim a load balancer for the namespace to have more";
         assert!(message.contains(said), "{message}");
         let shop = stage.cluster.namespace().await;
         let good = tcp("good").await;

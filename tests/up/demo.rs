@@ -159,7 +159,7 @@ fn explain_status_and_plan_read_a_running_cluster_also_with_the_right_to_read_al
         let explained = look(&server, &["explain", "service/hello", "-n", "demo"]);
         for part in [
             "Service demo/hello is on load balancer local\n",
-            "it names none; the default is local",
+            "it names no load balancer; the default is local",
             "127.0.0.1:8000/TCP → demo/hello port http",
             "[::1]:8000/TCP",
             "3 members, round-robin",

@@ -47,7 +47,7 @@ async fn a_plan_ends_with_0_1_or_2_when_asked_to_and_says_what_it_guesses() {
     let guessed = look(&server, &["plan", "-o", "json", "--namespace", "default"]);
     let guessed: Value = serde_json::from_slice(&guessed.stdout).expect("JSON");
     let note = guessed["notes"][0].as_str().expect("a note");
-    assert!(note.starts_with("How the controllers are set is not known"), "{note}");
+    assert!(note.starts_with("The settings of the controllers are not known"), "{note}");
     assert_eq!(server.stop(), Some(0));
 }
 
@@ -96,10 +96,10 @@ fn help_says_what_a_command_does_and_fits_into_80_columns() {
     for (command, sentence) in [
         ("up", "Serves the Kubernetes API over TLS on loopback"),
         ("controller", "Run two or more"),
-        ("agent", "When the API goes away, it goes on with what it knows"),
+        ("agent", "While the API is away, the agent serves what it knows"),
         ("plan", "Changes nothing."),
         ("explain", "Shows how its load balancer was found"),
-        ("status", "who is on them and whether all is in force"),
+        ("status", "their consumers, and whether everything is in force"),
         ("crds", "ready for `kubectl apply -f -`"),
     ] {
         let help = run(&[command, "--help"]);

@@ -44,12 +44,14 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
     category = "bowline",
     status = "AddressStatus",
     derive = "PartialEq",
-    doc = "An Address records that one address is held, and by whom. Bowline writes it; its name is the address (IPv6 as eight groups of four digits joined by -). Deleting it by hand does not take the address away: while its holder has it, it is made again.",
-    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool", description = "The pool it is from."),
-    printcolumn(name = "Held-By", type_ = "string", json_path = ".spec.heldBy", description = "Who has it."),
+    doc = "An Address records one address and its holders. Bowline writes it; its name is the address (IPv6 as \
+        eight groups of four digits joined by -). Deleting it by hand does not free the address: while the \
+        address has a holder, Bowline creates the object again.",
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool", description = "The AddressPool of the address."),
+    printcolumn(name = "Held-By", type_ = "string", json_path = ".spec.heldBy", description = "The holders of the address."),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state", description = "Active, Draining or Resting."),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Key", type_ = "string", json_path = ".spec.holders[0].key", description = "The key under which it is shared.", priority = 1),
+    printcolumn(name = "Key", type_ = "string", json_path = ".spec.holders[0].key", description = "The key under which its holders share it.", priority = 1),
     printcolumn(name = "Until", type_ = "string", json_path = ".status.until", description = "When draining or resting ends.", priority = 1),
     validation = Rule::new("isIP(self.metadata.name) ? ip(self.metadata.name).family() == 4 : self.metadata.name.matches('^([0-9a-f]{4}-){7}[0-9a-f]{4}$')")
         .message("the name must be the address: 203.0.113.10, or 2001-0db8-0000-0000-0000-0000-0000-0001 for 2001:db8::1"),
@@ -59,7 +61,7 @@ pub struct AddressSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub pool: Option<String>,
-    /// The objects that hold it. Several share it under one key. None: it rests.
+    /// The objects that hold the address. Several share it under one key. None: the address rests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub holders: Vec<Holder>,
@@ -69,7 +71,7 @@ pub struct AddressSpec {
     pub held_by: Option<String>,
 }
 
-/// An object that has an address.
+/// An object that holds an address.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// Service, LoadBalancer or ExternalIP.
@@ -92,11 +94,12 @@ pub struct Holder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String", length(min = 1, max = 1024))]
     pub key: Option<String>,
-    /// The LoadBalancer on which it has the address. Left out: it has it alone, or is a LoadBalancer itself.
+    /// The LoadBalancer that serves the holder at this address. Left out: none does, or the holder is a
+    /// LoadBalancer itself.
     #[serde(default, rename = "loadBalancer", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub load_balancer: Option<String>,
-    /// Since when it has the address.
+    /// Since when the object holds the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub since: Option<Time>,
@@ -144,8 +147,8 @@ pub enum Protocol {
 /// What Bowline reports about an address.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct AddressStatus {
-    /// Active: in use. Draining: still served, but its holder is moving to another address. Resting: no
-    /// object holds it, and it is not granted yet.
+    /// Active: in use. Draining: still served, but its holder is moving to another address. Resting: it has
+    /// no holder and is not granted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "AddressState", extend("default" = "Active"))]
     pub state: Option<AddressState>,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// exactly; a pool with more shows this many.
 pub const COUNT_MAX: i64 = (1 << 53) - 1;
 
-/// The addresses, and the objects that may have them.
+/// The addresses of a pool, and which objects may have them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -26,7 +26,8 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
     category = "bowline",
     status = "AddressPoolStatus",
     derive = "PartialEq",
-    doc = "An AddressPool is a set of addresses that Services, load balancers and Pods can be given, and the rules for giving them.",
+    doc = "An AddressPool is a set of addresses that Bowline may grant to Services, load balancers and Pods, \
+        and the rules for granting them.",
     printcolumn(
         name = "Addresses",
         type_ = "string",
@@ -37,7 +38,7 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
         name = "Auto-Assign",
         type_ = "boolean",
         json_path = ".spec.autoAssign",
-        description = "Whether those who ask for no pool may get an address of this one."
+        description = "Whether a request that names no pool may get an address of this one."
     ),
     printcolumn(
         name = "Assigned-v4",
@@ -49,7 +50,7 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
         name = "Available-v4",
         type_ = "integer",
         json_path = ".status.ipv4.available",
-        description = "IPv4 addresses that can be given out."
+        description = "IPv4 addresses that can be granted."
     ),
     printcolumn(
         name = "Assigned-v6",
@@ -61,7 +62,7 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
         name = "Available-v6",
         type_ = "integer",
         json_path = ".status.ipv6.available",
-        description = "IPv6 addresses that can be given out."
+        description = "IPv6 addresses that can be granted."
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
@@ -98,18 +99,18 @@ pub struct AddressPoolSpec {
     /// and IPv6. A network is written without host bits.
     #[schemars(schema_with = "address_ranges")]
     pub addresses: Vec<String>,
-    /// The clients that can reach these addresses: Internet or Intranet. Left out: either.
+    /// Who can reach these addresses: Internet or Intranet. Left out: the pool serves both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Scope")]
     pub scope: Option<Scope>,
-    /// Whether objects that name no pool may get an address of this one. Default: true.
+    /// Whether a request that names no pool may get an address of this one. Default: true.
     #[serde(default = "yes")]
     pub auto_assign: bool,
     /// Whether IPv4 addresses that end in .0 or .255 are left out, for the sake of old equipment. Default: false.
     #[serde(default, rename = "avoidBuggyIPs")]
     pub avoid_buggy_ips: bool,
-    /// The namespaces and Services that may have addresses of this pool, and when it is tried. Left out: all,
-    /// after the pools that have a priority.
+    /// Which namespaces and Services may have addresses of this pool, and when the pool is tried. Left out:
+    /// all of them, after the pools that have a priority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocate_to: Option<AllocateTo>,
     /// How many addresses of this pool one namespace may hold. Left out: any number.
@@ -124,8 +125,8 @@ pub struct AddressPoolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "domains")]
     pub allowed_domains: Vec<String>,
-    /// How long an address rests after its last holder before another object gets it. Left out: not at all.
-    /// Example: 5m.
+    /// How long an address rests after its last holder released it, before another object gets it. Left out:
+    /// it does not rest. Example: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Duration")]
     pub reuse_after: Option<Duration>,
@@ -168,7 +169,7 @@ fn address_ranges(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The namespaces and Services that may have addresses of a pool. A field that is left out does not restrict.
+/// Which namespaces and Services may have addresses of a pool. A field that is left out does not restrict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllocateTo {
@@ -176,7 +177,7 @@ pub struct AllocateTo {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub priority: i32,
-    /// Namespaces by name. Together with namespaceSelectors: one of either must fit.
+    /// Namespaces by name. With namespaceSelectors, too: one entry of either list must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "namespaces")]
     pub namespaces: Vec<String>,

@@ -12,7 +12,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The template of load balancers.
+/// How a class makes load balancers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -53,7 +53,7 @@ use serde::{Deserialize, Serialize};
         name = "Reclaim",
         type_ = "string",
         json_path = ".spec.reclaimPolicy",
-        description = "What happens when a claim goes."
+        description = "What happens to a load balancer when its claim is deleted."
     ),
     printcolumn(
         name = "Namespaces",
@@ -91,7 +91,7 @@ pub struct LoadBalancerClassSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::quantity::countable")]
     pub capacity: Option<ResourceList>,
-    /// How many copies of the proxy run for each load balancer, where the source is one. Default: 2.
+    /// How many copies of the proxy run for each load balancer, where the source is a proxy. Default: 2.
     #[serde(default = "two")]
     #[schemars(range(min = 1, max = 100))]
     pub replicas: i32,
@@ -100,22 +100,24 @@ pub struct LoadBalancerClassSpec {
     #[schemars(schema_with = "schema::label_name")]
     pub namespace: Option<String>,
     /// The AddressPool that load balancers get their addresses from. Left out: the Service of the proxies
-    /// gets one from the controller that serves Services without a class in the cluster; in bowline up, one
-    /// on loopback.
+    /// gets an address from the controller that serves Services without a class in the cluster; in bowline
+    /// up, the address is on loopback.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub address_pool: Option<String>,
-    /// The clients that can reach the load balancers made: Internet or Intranet. None is made for claims of
-    /// the other scope. Left out: with addressPool the scope of the claim, as far as the pool allows it;
-    /// without, the Internet.
+    /// Who can reach the load balancers of this class: Internet or Intranet. The class makes none for claims
+    /// of the other scope. Left out: with addressPool the scope of the claim, as far as the pool allows it;
+    /// without addressPool Internet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Scope")]
     pub scope: Option<Scope>,
     /// What happens to a load balancer when its claim is deleted. Delete (the default): it is deleted.
-    /// Recycle: its configuration is wiped and it can be claimed again. Retain: it waits for a person.
+    /// Recycle: its configuration is wiped and it can be claimed again. Retain: it is kept until a person
+    /// clears its claimRef or deletes it.
     #[serde(default = "delete")]
     pub reclaim_policy: ReclaimPolicy,
-    /// A load balancer without consumers for this long is deprovisioned. Left out: never. Example: 1h30m.
+    /// How long a load balancer may have no consumers before it is removed. Left out: without limit. Example:
+    /// 1h30m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Duration")]
     pub idle_timeout: Option<Duration>,

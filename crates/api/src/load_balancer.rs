@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// The properties of a load balancer.
+/// The settings of a load balancer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -41,7 +41,7 @@ use std::net::IpAddr;
         name = "Phase",
         type_ = "string",
         json_path = ".status.phase",
-        description = "Running while it carries what was planned for it."
+        description = "Running: an agent or driver has applied its plan."
     ),
     printcolumn(
         name = "Binding",
@@ -78,14 +78,14 @@ use std::net::IpAddr;
         name = "Bandwidth-Used",
         type_ = "string",
         json_path = ".status.used.network-bandwidth",
-        description = "How much of its bandwidth its consumers have.",
+        description = "How much of its bandwidth its consumers requested.",
         priority = 1
     ),
     printcolumn(
         name = "IOPS-Used",
         type_ = "string",
         json_path = ".status.used.network-iops",
-        description = "How many of its operations its consumers have.",
+        description = "How many of its operations its consumers requested.",
         priority = 1
     ),
     printcolumn(
@@ -106,7 +106,7 @@ use std::net::IpAddr;
         name = "Reclaim",
         type_ = "string",
         json_path = ".spec.reclaimPolicy",
-        description = "What happens when its claim goes.",
+        description = "What happens when its claim is deleted.",
         priority = 1
     ),
     printcolumn(
@@ -156,21 +156,23 @@ pub struct LoadBalancerSpec {
     #[serde(default = "https")]
     #[schemars(range(min = 1, max = 65535))]
     pub https_port: u16,
-    /// What happens when its claim is deleted. Retain (the default): it waits for a person. Recycle: its
-    /// configuration is wiped and it can be claimed again. Delete: it is deleted.
+    /// What happens when its claim is deleted. Retain (the default): it is kept until a person clears its
+    /// claimRef or deletes it. Recycle: its configuration is wiped and it can be claimed again. Delete: it is
+    /// deleted.
     #[serde(default)]
     pub reclaim_policy: ReclaimPolicy,
     /// Which namespaces may use it by its name while no claim has it. Default: {from: None}.
     #[serde(default)]
     pub allowed_namespaces: AllowedNamespaces,
-    /// Whether rules on it may have regular expressions as hosts. Those of an Ingress cannot: the Kubernetes
-    /// API refuses such hosts. It is for future kinds. Default: false.
+    /// Whether rules on it may have regular expressions as hosts. Rules of an Ingress cannot, because the
+    /// Kubernetes API refuses such hosts; the field is for future kinds. Default: false.
     #[serde(default)]
     pub regex_hosts: bool,
-    /// Whether consumers without requests are refused. Default: false.
+    /// Whether a consumer that requests no capacity is refused. Default: false.
     #[serde(default)]
     pub require_requests: bool,
-    /// Whether traffic is limited to what was requested, where the driver can. Default: false.
+    /// Whether the traffic of a consumer is limited to what it requested, where the driver can do so.
+    /// Default: false.
     #[serde(default)]
     pub enforce_limits: bool,
     /// The claim that has it. Bowline writes this; an administrator may reserve it for a claim by
@@ -200,10 +202,10 @@ pub enum Scope {
     Intranet,
 }
 
-/// What happens to a load balancer when its claim goes.
+/// What happens to a load balancer when its claim is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReclaimPolicy {
-    /// It waits for a person.
+    /// It is kept until a person clears its claimRef or deletes it.
     #[default]
     Retain,
     /// It is wiped and can be claimed again.
@@ -252,11 +254,12 @@ pub struct LoadBalancerStatus {
     /// The same in percent of the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Used>,
-    /// The consumers on it: at most 1,000, in the order of their admission.
+    /// The Services and Ingresses that use it: at most 1,000, in the order of their admission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["uid"]))]
     pub consumers: Vec<Consumer>,
-    /// The consumers that it refused: at most 20, with a share for every namespace.
+    /// Services and Ingresses that asked for it and were refused: at most 20, and of each namespace its
+    /// share.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20), extend("x-kubernetes-list-type" = "atomic"))]
     pub refused: Vec<Refusal>,
@@ -334,7 +337,7 @@ pub enum ConsumerKind {
     Ingress,
 }
 
-/// A Service or Ingress that a load balancer refused, in whole or in part.
+/// A Service or Ingress that a load balancer refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
     /// Service or Ingress.

@@ -533,7 +533,8 @@ pub fn rollout(deployment: &Value) -> Rollout {
         _ => false,
     };
     let stuck = conditions.into_iter().flatten().find(bad).filter(|_| current);
-    let stuck = stuck.map(|it| it["message"].as_str().unwrap_or("it does not progress").into());
+    let stuck =
+        stuck.map(|it| it["message"].as_str().unwrap_or("the Deployment does not progress").into());
     Rollout { wanted, ready: if current { ready } else { 0 }, stuck }
 }
 

@@ -53,7 +53,7 @@ pub(crate) fn label_selector(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-map-type": "atomic",
         "properties": {
             "matchLabels": {
-                "description": "Labels that must be there with exactly these values.",
+                "description": "Labels that an object must have with exactly these values.",
                 "type": "object",
                 "maxProperties": 32,
                 "additionalProperties": value(),

@@ -63,7 +63,7 @@ pub struct BareMetalSource {
     /// Which program: Haproxy or Nginx. It cannot be changed.
     #[serde(rename = "type")]
     pub type_: BareMetalType,
-    /// The Service in Bowline's namespace behind which the proxy runs. It cannot be changed. Example: edge.
+    /// The Service in Bowline's namespace in front of the proxy. It cannot be changed. Example: edge.
     #[schemars(schema_with = "schema::label_name")]
     pub service_name: String,
 }
@@ -130,8 +130,8 @@ pub struct ExternalSource {
     /// system's certificate authorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<SecretRef>,
-    /// Whether devices are trusted without a proof of their identity: any certificate, or plain http.
-    /// Default: false.
+    /// Whether to accept devices that do not prove their identity: any certificate, or plain http. Default:
+    /// false.
     #[serde(default)]
     pub insecure_skip_verify: bool,
     /// How a pair is used. Failover (the default): the backup is configured when the primary cannot be.
@@ -142,7 +142,7 @@ pub struct ExternalSource {
     /// which must then be reachable from the devices.
     #[serde(default)]
     pub backends: Backends,
-    /// What to do when the device already has something of the same name that is not ours. Overwrite
+    /// What to do when the device already has something of the same name that Bowline did not make. Overwrite
     /// (the default): replace it, with a warning. Refuse: leave it and report.
     #[serde(default)]
     pub on_conflict: OnConflict,
@@ -208,7 +208,7 @@ pub enum Backends {
     Pods,
 }
 
-/// What to do about configuration of the same name that is not ours.
+/// What to do about configuration of the same name that Bowline did not make.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnConflict {
     /// Replace it, with a warning.

@@ -100,7 +100,7 @@ fn place(wanted: &Value) -> Result<Option<(&'static str, String)>, String> {
         ["loadBalancerClaim", "gceLoadBalancer", "awsLoadBalancer", "bareMetalLoadBalancer"];
     if let Some(unknown) = members.keys().find(|key| !KNOWN.contains(&key.as_str())) {
         return Err(format!(
-            "spec.loadBalancer.{}: unknown field; one of {} is meant",
+            "spec.loadBalancer.{}: unknown field; use one of {}",
             unknown.escape_debug(),
             KNOWN.join(", ")
         ));

@@ -160,7 +160,9 @@ impl fmt::Display for FailureKind {
             Self::NxDomain => "the name does not exist (NXDOMAIN)",
             Self::NoData => "the name has no such address (NODATA)",
             Self::Refused => "the DNS server refused to answer (REFUSED)",
-            Self::Lame => "the DNS server does not know the domain and asks nobody (lame)",
+            Self::Lame => {
+                "the DNS server does not serve the domain and asks no other server (lame)"
+            }
             Self::CnameLoop => "the aliases of the name lead nowhere (CNAME loop)",
             Self::TooMany => "the name has too many addresses",
             Self::Unusable => "the answer of the DNS server cannot be used",
@@ -225,7 +227,8 @@ impl Answers {
     /// One answer for each of `families`, and none for others.
     fn only(self, families: Families) -> Self {
         let of = |asked: bool, answer: Option<Answer>| {
-            let missing = || Err(Failure::new(FailureKind::Unusable, "there was none"));
+            let missing =
+                || Err(Failure::new(FailureKind::Unusable, "no answer for this IP family"));
             asked.then(|| answer.unwrap_or_else(missing))
         };
         Self { v4: of(families.v4, self.v4), v6: of(families.v6, self.v6) }

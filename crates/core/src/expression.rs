@@ -25,7 +25,7 @@ pub enum Slow {
     Unreadable,
     /// A repetition can take the same text in two ways.
     #[error(
-        "may take too long to match: what is repeated can match one text in two ways; repeat only what the \
+        "may take too long to match: a repeated part can match one text in two ways; repeat only what the \
          next character decides, such as ([a-z0-9-]+\\.)+"
     )]
     Nested,

@@ -135,7 +135,7 @@ fn translated(ip: IpAddr) -> Option<IpAddr> {
 pub fn network(text: &str) -> Result<IpNet, String> {
     let text = text.trim();
     let net = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
-    let net = net.map_err(|_| "say a network such as 10.0.0.0/8, or an address".to_owned())?;
+    let net = net.map_err(|_| "write a network such as 10.0.0.0/8, or an address".to_owned())?;
     let mapped = |net: &ipnet::Ipv6Net| {
         let inner: Ipv4Addr = Ipv6Addr::to_ipv4_mapped(&net.addr())?;
         Ipv4Net::new(inner, net.prefix_len().checked_sub(96)?).ok()
@@ -199,14 +199,14 @@ impl LeftOut {
     pub fn over(&self, service: &str) -> Option<String> {
         let (number, why) = match (self.over, self.crowded) {
             (0, 0) => return None,
-            (over, 0) => (over, format!("a pool has {MOST_MEMBERS} at most")),
+            (over, 0) => (over, format!("a pool can have at most {MOST_MEMBERS}")),
             (_, crowded) => {
-                let most = format!("{MOST_OF_NAMESPACE} members of pools at most");
-                let claim = "claim a load balancer for it to have more";
+                let most = format!("at most {MOST_OF_NAMESPACE} members of pools");
+                let claim = "claim a load balancer for the namespace to have more";
                 (
                     crowded,
                     format!(
-                        "on a load balancer that others may use a namespace has {most}; {claim}"
+                        "a namespace can have {most} on a load balancer that other namespaces may use; {claim}"
                     ),
                 )
             }
@@ -308,7 +308,7 @@ mod tests {
         let said = "members of Service shop/web get no traffic: 127.0.0.1:80 (a loopback address), \
                     127.0.0.2:80 (a loopback address), 127.0.0.3:80 (a loopback address) and 2 more";
         assert_eq!(left.unfit("shop/web").as_deref(), Some(said));
-        let said = "7 members of Service shop/web get no traffic: a pool has 2000 at most";
+        let said = "7 members of Service shop/web get no traffic: a pool can have at most 2000";
         assert_eq!(left.over("shop/web").as_deref(), Some(said));
     }
 }

@@ -87,8 +87,8 @@ impl fmt::Display for Unusable {
                 write!(f, "it is of load balancer {name:?} in namespace {namespace:?}")
             }
             Self::Cluster => f.write_str(
-                "it is of another cluster: no CA of its API, or its URL, is one of those here (a new CA becomes \
-                 known when a running agent's kubeconfig has both, the old one and the new one, for two minutes)",
+                "it is of another cluster: neither a CA of its API nor its URL is known here (a running agent \
+                 learns of a new CA when its kubeconfig has both the old and the new one for two minutes)",
             ),
             Self::Uid => f.write_str("it is of a load balancer of the same name and another uid"),
             Self::Age(age) => {

@@ -166,8 +166,8 @@ impl Waiting {
             }
             Self::Agent(pending) => pending.to_string(),
             Self::Unlisted(number) => format!(
-                "the agent of load balancer {load_balancer} could not serve more than it can name; \
-                 this may be one of the {number} that it leaves out"
+                "the agent of load balancer {load_balancer} could not serve some consumers and has room to name \
+                 only part of them; this may be one of the {number} that it does not name"
             ),
         }
     }

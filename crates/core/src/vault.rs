@@ -83,7 +83,7 @@ impl Withheld {
     pub fn refusal(&self, ingress: &ConsumerRef, host: &Host, lb: &str) -> Refusal {
         let message = format!(
             "the certificate of {host} is not handed to load balancer {lb}: {self}; \
-             handshakes for it fail, or go on with the one before"
+             handshakes for this host fail, or use the previous certificate"
         );
         let problem = Problem::new(Reason::TooManyCertificates, message);
         Refusal { consumer: ingress.clone(), problem, extent: Extent::Part }
@@ -96,7 +96,7 @@ impl fmt::Display for Withheld {
         match self {
             Self::TooLarge(size) => write!(
                 f,
-                "it has {} KiB, chain and key together, and {} KiB is the most",
+                "chain and key have {} KiB together, and at most {} KiB are possible",
                 size.div_ceil(KIB),
                 LARGEST / KIB
             ),

@@ -51,7 +51,7 @@ impl Builtin {
             consumer,
             problem: Problem::new(
                 Reason::NotSupported,
-                "the built-in proxy holds nobody to what was requested; HAProxy does",
+                "the built-in proxy does not limit a consumer to what it requested; HAProxy does",
             ),
             extent: Extent::Part,
         }));

@@ -67,14 +67,14 @@ impl<D> Elsewhere<D> {
             };
             if self.at(key).next().is_none() {
                 refuse(format!(
-                    "{}: nothing here listens at an address of that family",
+                    "{}: this agent listens at no address of that IP family",
                     key.socket()
                 ));
             }
             for at in self.at(key) {
                 if self.is_own(&at) {
                     refuse(format!(
-                        "{}: port {} is the agent's own here: take another",
+                        "{}: port {} is used by the agent itself here: use another port",
                         key.socket(),
                         key.port
                     ));
@@ -86,7 +86,7 @@ impl<D> Elsewhere<D> {
                     // The plan serves the same at several addresses of the load balancer.
                     Some(other) if **other == here => {}
                     Some(_) => refuse(format!(
-                        "{}: another address of this load balancer has port {} for somebody else",
+                        "{}: another consumer has port {} at another address of this load balancer: use another port",
                         key.socket(),
                         key.port
                     )),
@@ -275,7 +275,8 @@ mod tests {
         let report = driver.apply(&update).await.unwrap();
         let open = put(&listener("10.0.0.7", 9181, "web"));
         assert_eq!(driver.driver.listeners, [open]);
-        let message = "192.0.2.1:9180: port 9180 is the agent's own here: take another";
+        let message =
+            "192.0.2.1:9180: port 9180 is used by the agent itself here: use another port";
         let problem = Problem::new(Reason::BindFailed, message);
         let refused: Vec<_> =
             report.refused.iter().map(|it| (&it.problem, it.extent.clone())).collect();

@@ -213,7 +213,7 @@ fn follow(
 fn written(spec: PlanSpec) -> Written {
     let nameless = spec.unread.iter().filter(|it| it.item.is_none()).count();
     if nameless > 0 {
-        tracing::warn!(fragments = nameless, "a Plan has parts of which nothing can be read");
+        tracing::warn!(fragments = nameless, "a Plan has fragments that this version cannot read");
     }
     let unread = spec.unread.into_iter().filter_map(|it| it.item).collect();
     Written { fragments: spec.fragments, unread, hash: Some(spec.hash) }
@@ -411,7 +411,7 @@ impl<D: Driver> Agent<D> {
                 (self.failed, self.owes_all) = (None, false);
                 self.backoff.worked();
                 if self.memory.replaced() {
-                    tracing::info!("the API has told everything: what was kept is replaced");
+                    tracing::info!("the API has delivered everything: the kept state is replaced");
                     self.forget_kept();
                 }
                 if update.complete || !update.sites.is_empty() || !update.certificates.is_empty() {
@@ -426,7 +426,7 @@ impl<D: Driver> Agent<D> {
                 (self.failed, self.owes_all) = (Some(error.to_string()), true);
                 metrics.error("Apply");
                 let wait = self.backoff.failed(random::number());
-                tracing::warn!(%error, ?wait, "the driver failed; it gets everything again");
+                tracing::warn!(%error, ?wait, "the driver failed; it gets the complete update again");
                 self.context.changes.tell(Change::Trouble(error.to_string()));
                 self.tell_error();
                 Ok(Some(wait))
@@ -440,13 +440,16 @@ impl<D: Driver> Agent<D> {
         let (mut update, since) = (kept.update.clone(), kept.since);
         let refused = resolver::leave_out(&mut update, &self.rules);
         if refused > 0 {
-            tracing::warn!(members = refused, "kept members that the rules refuse get no traffic");
+            tracing::warn!(
+                members = refused,
+                "members of the kept state that the rules refuse get no traffic"
+            );
         }
         match self.driver.apply(&update).await {
             Ok(report) => {
                 let at = Timestamp::from_second(since).unwrap_or_default();
                 let text = format!(
-                    "load balancer {} is served as it was known at {at}: the API has not told \
+                    "load balancer {} is served from the kept state of {at}: the API has not delivered \
                      everything since the start",
                     self.load_balancer
                 );
@@ -473,7 +476,9 @@ impl<D: Driver> Agent<D> {
         let nothing = Update { complete: true, ..Update::default() };
         match self.driver.apply(&nothing).await {
             Ok(report) => {
-                tracing::warn!("what was kept is withdrawn: the load balancer is another one");
+                tracing::warn!(
+                    "the kept state is withdrawn: another load balancer has this name now"
+                );
                 self.context.readiness.awaits(self.first_plan.as_str());
                 self.memory.tell(recall::Event::Withdrawn);
                 self.forget_kept();
@@ -534,7 +539,7 @@ impl<D: Driver> Agent<D> {
         let broken = || {
             let all: Vec<_> = self.broken.iter().map(String::as_str).collect();
             let all = all.join(", ");
-            format!("{all}: ended by itself and is begun again; what is served may be out of date")
+            format!("{all}: ended by itself and is restarted; what is served may be out of date")
         };
         let failed = self.said.trouble.clone().or_else(|| self.failed.clone());
         failed.or_else(|| (!self.broken.is_empty()).then(broken))
@@ -615,8 +620,8 @@ impl<D: Driver> Agent<D> {
         if self.lacking.is_some_and(|(_, told)| told) {
             report.refused.extend(self.resolver.uncertified().map(|(host, consumer)| {
                 let message = format!(
-                    "the certificate of {host} has not reached the agent; handshakes for it fail, or go \
-                     on with the one before"
+                    "the certificate of {host} has not reached the agent; handshakes for this host fail, or use \
+                     the previous certificate"
                 );
                 let problem = Problem::new(Reason::SecretNotFound, message);
                 Refusal { consumer: consumer.clone(), problem, extent: Extent::Part }

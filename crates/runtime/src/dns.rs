@@ -49,7 +49,7 @@ pub struct Dns {
 
 /// The resolver could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("prepare to ask the DNS server {server}: {why}")]
+#[error("cannot prepare to ask the DNS server {server}: {why}")]
 pub struct DnsError {
     server: SocketAddr,
     why: String,

@@ -73,7 +73,7 @@ impl Keeper {
                 }
                 let wait = backoff.failed(random::number());
                 let (task, why) = (&*works.name, why(&ended));
-                tracing::error!(task, why, ?wait, "a task has ended by itself; it is begun again");
+                tracing::error!(task, why, ?wait, "a task has ended by itself; it is restarted");
                 tokio::time::sleep(wait).await;
             }
         });

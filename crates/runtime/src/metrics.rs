@@ -64,11 +64,15 @@ impl Default for Metrics {
         let of = |what| format!("Seconds that {what} took");
         registry.register(
             "queue_depth",
-            "What waits to be written or applied, by queue",
+            "Items that wait to be written or applied, by queue",
             metrics.queue_depth.clone(),
         );
         registry.register("plan_seconds", of("planning a burst of events"), plan);
-        registry.register("resolve_seconds", of("taking in a burst of events"), resolve);
+        registry.register(
+            "resolve_seconds",
+            of("the resolver's work on a burst of events"),
+            resolve,
+        );
         registry.register("diff_seconds", of("finding the difference for the driver"), diff);
         registry.register("apply_seconds", of("the driver"), apply);
         registry.register(
@@ -81,10 +85,10 @@ impl Default for Metrics {
             "Members of all pools, by load balancer",
             metrics.members.clone(),
         );
-        registry.register("errors", "What went wrong, by reason", metrics.errors.clone());
+        registry.register("errors", "Errors, by reason", metrics.errors.clone());
         registry.register(
             "refused",
-            "What the leader refuses now, or does not do as it is written, by reason",
+            "Problems of objects that the leader reports now, by reason",
             metrics.refused.clone(),
         );
         registry.register(
@@ -94,12 +98,12 @@ impl Default for Metrics {
         );
         registry.register(
             "watch_restarts",
-            "Watches that broke off and were begun again, by kind",
+            "Watches that broke off and were restarted, by kind",
             metrics.watch_restarts.clone(),
         );
         registry.register(
             "kept_since_seconds",
-            "Until when, as a Unix time, an agent that serves what it kept had followed the API, by load balancer",
+            "Unix time until which an agent that serves its kept state had followed the API, by load balancer",
             metrics.kept_since.clone(),
         );
         *metrics.registry.write() = registry;

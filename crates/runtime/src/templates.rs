@@ -97,8 +97,8 @@ pub async fn run(
         match Held::from_json(&text) {
             Some(held) => exposed.hold(held),
             None => tracing::warn!(
-                "the file with the holders of ports and names cannot be read: of the Services that want \
-                 the same the oldest gets it"
+                "the file with the holders of ports and names cannot be read: of several Services that want the \
+                 same port or name the oldest gets it"
             ),
         }
     }
@@ -231,7 +231,7 @@ impl Role {
             }
             if let Some((patience, _)) = patience.filter(|_| !self.exposed.synced()) {
                 let why = format!(
-                    "the API has not told all Services, EndpointSlices and Nodes within {patience:?}"
+                    "the API has not delivered all Services, EndpointSlices and Nodes within {patience:?}"
                 );
                 return Err(RoleError::Template(why));
             }

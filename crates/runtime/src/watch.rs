@@ -464,8 +464,8 @@ enum Trouble {
     #[error("the server ended the watch at once, or in the middle of a list")]
     Ended,
     #[error(
-        "the server is behind: it lists version {version}, and {newest} was seen before. Should the \
-         cluster have been restored from a backup, restart this process"
+        "the server is behind: it lists version {version}, and {newest} was seen before. If the cluster was \
+         restored from a backup, restart this process"
     )]
     Older { version: String, newest: String },
 }

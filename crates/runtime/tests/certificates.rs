@@ -208,7 +208,7 @@ async fn one_namespace_cannot_keep_the_certificates_of_another_from_arriving() {
     let message = told(&client, "evil", "evil-214", "TooManyCertificates").await;
     assert!(message.contains("namespace evil has "), "{message}");
     let message = told(&client, "evil", "huge", "TooManyCertificates").await;
-    assert!(message.contains("40 KiB is the most"), "{message}");
+    assert!(message.contains("at most 40 KiB are possible"), "{message}");
     let events: Api<Event> = Api::namespaced(client.clone(), "evil");
     eventually("all of it has come or is told", || async {
         let all = events.list(&ListParams::default()).await.unwrap().items;
@@ -340,8 +340,7 @@ async fn a_secret_of_another_type_in_the_way_is_told_of_and_made_when_it_is_gone
     })
     .await;
     assert_eq!(event.involved_object.name.as_deref(), Some("edge"));
-    let message =
-        "Secret bowline-cookies-edge is of another type and in the way of Bowline's: delete it";
+    let message = "Secret bowline-cookies-edge has the name of one of Bowline's Secrets, and another type: delete it";
     assert_eq!(event.message.as_deref(), Some(message));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "bowline-system");
     assert_eq!(secrets.get(name).await.unwrap().type_.as_deref(), Some("Opaque"));

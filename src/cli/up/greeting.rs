@@ -63,7 +63,7 @@ impl Greeting {
             row(if index == 0 { "Load balancer" } else { "" }, &one.text());
         }
         if self.alone {
-            row("Default", "none: who names no load balancer gets an address of a pool, alone");
+            row("Default", "none: a Service that names no load balancer gets an address of a pool");
         }
         row("Metrics", &format!("http://{}/metrics", self.admin));
         row("Workloads", "Deployments and StatefulSets are stored, not run");

@@ -74,8 +74,8 @@ pub(super) struct Up {
     #[command(flatten)]
     class: ClassFlag,
 
-    /// Where Services and Ingresses go that name no load balancer [default: one called "local", which
-    /// is made if it is missing]
+    /// The load balancer for Services and Ingresses that name none [default: one called "local", which is
+    /// made if it is missing]
     #[arg(
         long,
         value_name = "NAME",
@@ -83,8 +83,8 @@ pub(super) struct Up {
     )]
     default_load_balancer: Option<String>,
 
-    /// Make no load balancer and have no default one: Services that name none get an address of a pool,
-    /// alone
+    /// Make no load balancer and have no default one: Services that name none get an address of a pool and no
+    /// load balancer
     #[arg(
         long,
         conflicts_with_all = ["default_load_balancer", "addresses", "http_port", "https_port", "demo"]

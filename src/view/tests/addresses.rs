@@ -227,7 +227,8 @@ fn a_service_with_an_address_alone_is_explained_from_its_wish_to_its_address() {
         "\
 Service demo/hello has an address, and no load balancer
 
-  Why          it names none, and the controller has no --default-load-balancer
+  Why          it names no load balancer, and the controller has no
+               --default-load-balancer
   Asks for     pool \"public\" (metallb.io/address-pool); sharing under \"k\"
                (bowline.dev/allow-shared-ip)
   Has          203.0.113.2 of pool public: Active, shared with Service

@@ -9,7 +9,7 @@ fn a_service_is_explained_from_its_load_balancer_to_its_members() {
         "\
 Service demo/hello is on load balancer local
 
-  Why          it names none; the default is local
+  Why          it names no load balancer; the default is local
   Recorded     yes
   Applied      yes, by agent two, heard of 5 s ago by this machine's clock
   Listens at   127.0.0.1:8000/TCP → demo/hello port http
@@ -30,7 +30,7 @@ fn an_ingress_is_explained_with_its_hosts_and_what_is_wrong_with_them() {
         "\
 Ingress demo/hello is on load balancer local
 
-  Why          it names none; the default is local
+  Why          it names no load balancer; the default is local
   Recorded     yes
   Applied      yes, by agent two, heard of 5 s ago by this machine's clock
   Listens at   127.0.0.1:8080/HTTP
@@ -102,8 +102,8 @@ fn what_is_not_ours_is_said_with_what_would_help() {
     );
     assert_eq!(
         words(Subject::Service, "theirs"),
-        "Service demo/theirs is not Bowline's Why its loadBalancerClass is \"a.example/b\", somebody \
-         else's What helps make it anew with loadBalancerClass: bowline.dev/lb"
+        "Service demo/theirs is not Bowline's Why its loadBalancerClass is \"a.example/b\", which \
+         is not Bowline's What helps create it again with loadBalancerClass: bowline.dev/lb"
     );
     for pods in ["pods", "pods-by-annotation"] {
         let text = words(Subject::Service, pods);
@@ -132,7 +132,7 @@ fn a_service_that_was_refused_says_by_whom_and_why() {
 Service demo/lost is on no load balancer
 
   Why          it asks for edge by annotation
-  What helps   correct the name; kubectl get lb shows those there are
+  What helps   correct the name; kubectl get lb lists the load balancers
 
   Problems
     - LoadBalancerNotFound: load balancer \"edge\" does not exist

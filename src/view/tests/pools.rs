@@ -42,13 +42,14 @@ fn one_who_waits_for_an_address_is_told_what_was_passed_over_why_and_what_helps(
         "\
 Service demo/hello waits for an address
 
-  Why          it names none, and the controller has no --default-load-balancer
-  What helps   add addresses to a pool; the oldest that waits gets the first
-               free one
+  Why          it names no load balancer, and the controller has no
+               --default-load-balancer
+  What helps   add addresses to a pool; the request that has waited longest gets
+               the first free one
   Asks for     any address
   Passed over  pool banks: not for this namespace
                pool public: no free IPv4 address
-               pool own: is for those who name it (autoAssign is off)
+               pool own: is used only when it is named (autoAssign is off)
   Has          none of a pool: no Address object names it
 
   Problems
@@ -58,8 +59,8 @@ Service demo/hello waits for an address
     );
     let status = joined(&Status::of(&facts(lists)).text());
     let told = "Service demo/hello: PoolsExhausted: pool \"banks\": not for this namespace; pool \
-                \"public\": no free IPv4 address; add addresses to a pool; the oldest that waits gets \
-                the first free one";
+                \"public\": no free IPv4 address; add addresses to a pool; the request that has waited longest \
+                gets the first free one";
     assert!(status.contains(told), "{status}");
 }
 

@@ -77,7 +77,7 @@ fn an_explanation_for_programs_has_these_fields() {
             "apiVersion": "view.bowline.dev/v1alpha1", "kind": "ConsumerExplanation",
             "object": {"kind": "Service", "namespace": "demo", "name": "hello"},
             "state": "Planned", "loadBalancer": "local",
-            "why": "it names none; the default is local",
+            "why": "it names no load balancer; the default is local",
             "addresses": ["127.0.0.1"],
             "listeners": [local()["listeners"][0]],
             "hosts": [],

@@ -19,9 +19,9 @@ Refused:
     assert_eq!(
         Status::of(&facts(Lists::default())).text(),
         "Controller: none leads: none runs, or they run with --leader-elect=false\n\nNo load balancers.\n\n\
-         Note: How the controllers are set is not known: they are taken to have\n      \
-         --default-class=false and no --default-load-balancer. Say it with these\n      \
-         flags, or name Bowline's own namespace with --namespace.\n"
+         Note: The settings of the controllers are not known. Assumed:\n      \
+         --default-class=false and no --default-load-balancer. Give these flags, or\n      \
+         name Bowline's own namespace with --namespace.\n"
     );
 }
 
@@ -91,8 +91,8 @@ fn settings_that_nobody_says_are_noted_as_guessed_unless_they_are_given() {
     let mut unsaid = said;
     unsaid.leases[0].metadata.annotations = None;
     let guessed = |what: &str| {
-        let head = "How the controllers are set is not known: they are taken to have";
-        let tail = "Say it with these flags, or name Bowline's own namespace with --namespace.";
+        let head = "The settings of the controllers are not known. Assumed:";
+        let tail = "Give these flags, or name Bowline's own namespace with --namespace.";
         vec![format!("{head} {what}. {tail}")]
     };
     let both = guessed("--default-class=false and no --default-load-balancer");

@@ -101,7 +101,10 @@ fn dns_name(spec: &ServiceSpec, all: &Annotations) -> Result<Option<Arc<str>>, P
     let written = all.get(EXTERNAL_DNS_HOSTNAME).map(String::as_str).unwrap_or_default();
     let mut written = written.split(',').filter_map(|text| text.trim().parse::<Name>().ok());
     if written.any(|other| other == name) {
-        let why = format!("is also in {EXTERNAL_DNS_HOSTNAME}: the name would feed itself");
+        let why = format!(
+            "is also in {EXTERNAL_DNS_HOSTNAME}: external-dns would write the address that is \
+            looked up; remove one of them"
+        );
         return Err(bad_value(found.key, found.value, &why));
     }
     Ok(Some(name.as_str().into()))
@@ -328,7 +331,7 @@ mod tests {
             ),
             (
                 &format!("bowline.dev/assign-from-fqdn: web.example.com, {hostname}"),
-                "would feed itself",
+                "external-dns would write the address",
             ),
         ] {
             let message = read(annotations).problem.unwrap().message;

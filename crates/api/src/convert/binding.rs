@@ -166,7 +166,7 @@ fn unmakable(source: &ClassSource) -> Option<&'static str> {
     match source {
         ClassSource::Builtin(_) | ClassSource::BareMetalLoadBalancer(_) => None,
         ClassSource::Template(_) => {
-            Some("what a template configures is not known here: make the LoadBalancer yourself")
+            Some("Bowline cannot make what a template configures: create the LoadBalancer yourself")
         }
         ClassSource::External(_) => Some("this build has no driver for external"),
         ClassSource::AwsLoadBalancer(_) => Some("this build has no driver for awsLoadBalancer"),

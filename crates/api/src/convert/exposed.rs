@@ -93,7 +93,7 @@ fn modes(
     for (name, mode) in read {
         let mode = mode.to_lowercase();
         if !is_mode(&mode) {
-            let why = format!("has {}, which is no mode such as http or tcp", quote(&mode));
+            let why = format!("has {}, which is not a mode such as http or tcp", quote(&mode));
             return Err(refused(found, &why));
         }
         match ports.iter().find(|port| *port.name == *name) {
@@ -102,7 +102,10 @@ fn modes(
         }
     }
     if let Some(name) = strangers.first() {
-        problems.push(bad_tuning(found, &format!("names {}, no port of the Service", quote(name))));
+        problems.push(bad_tuning(
+            found,
+            &format!("names {}, which is not a port of the Service", quote(name)),
+        ));
     }
     Ok(modes)
 }
@@ -214,7 +217,7 @@ spec:
         assert_eq!(noted(&[("kube2lb/port-mode", "tcp")]), expected);
         let mode = r#"{"http":"http\n  bind :81"}"#;
         let why = "kube2lb/port-mode: \"{\\\"http\\\":\\\"http\\\\n  bind :81\\\"}\" has \"http\\n  bind \
-                   :81\", which is no mode such as http or tcp; the Service is left out";
+                   :81\", which is not a mode such as http or tcp; the Service is left out";
         let expected = Service { refused: Some(bad_value(why)), ..plain() };
         assert_eq!(noted(&[("kube2lb/port-mode", mode)]), expected);
     }

@@ -80,7 +80,8 @@ fn path(written: &HTTPIngressPath, problems: &mut Vec<Problem>) -> Option<object
         Some(path) => path,
     };
     if !is_path(value) {
-        let why = "is not a path: it begins with '/' and has no spaces or control characters";
+        let why =
+            "is not a path: write one that begins with '/' and has no spaces or control characters";
         problems.push(bad_value("spec.rules.http.paths.path", value, why));
         return None;
     }

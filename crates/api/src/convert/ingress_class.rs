@@ -37,8 +37,8 @@ fn parameters(written: &IngressClassParametersReference) -> Result<ClassParamete
         (kind @ ("LoadBalancer" | "LoadBalancerClaim"), scope) => Err(Problem::new(
             Reason::BadValue,
             format!(
-                "spec.parameters.scope: {} does not go with kind {kind}: a LoadBalancer has scope \
-                 Cluster, a LoadBalancerClaim scope Namespace and a namespace",
+                "spec.parameters.scope: {} does not fit kind {kind}: a LoadBalancer has scope Cluster, a \
+                 LoadBalancerClaim has scope Namespace and needs a namespace",
                 quote(scope)
             ),
         )),
@@ -82,8 +82,8 @@ mod tests {
     fn parameters_of_another_kind_or_scope_are_refused() {
         let scope = |kind, scope| {
             format!(
-                "spec.parameters.scope: {scope:?} does not go with kind {kind}: a LoadBalancer has \
-                 scope Cluster, a LoadBalancerClaim scope Namespace and a namespace"
+                "spec.parameters.scope: {scope:?} does not fit kind {kind}: a LoadBalancer has scope Cluster, a \
+                 LoadBalancerClaim has scope Namespace and needs a namespace"
             )
         };
         for (parameters, message) in [

@@ -210,7 +210,8 @@ fn addresses(key: &str, value: &str) -> Result<Vec<IpAddr>, Problem> {
     let mut vips: Vec<IpAddr> = Vec::new();
     for text in value.split(',') {
         let Ok(ip) = text.trim().parse::<IpAddr>() else {
-            let why = "is not an address such as 203.0.113.10, nor one of each family with a comma";
+            let why = "is not an address such as 203.0.113.10, nor one IPv4 and one IPv6 address with a comma \
+                between";
             return Err(bad_value(key, value, why));
         };
         if vips.iter().any(|other| other.is_ipv4() == ip.is_ipv4()) {
@@ -254,7 +255,10 @@ pub(super) fn timeouts(
     }
     if let (Some(name), Some(found)) = (strangers.first(), annotations::read(all, &BACKEND_TIMEOUT))
     {
-        problems.push(bad_tuning(found, &format!("names {}, no port of the Service", quote(name))));
+        problems.push(bad_tuning(
+            found,
+            &format!("names {}, which is not a port of the Service", quote(name)),
+        ));
     }
     timeouts
 }

@@ -63,7 +63,7 @@ pub(super) fn tuning(all: &Annotations, on: On, problems: &mut Vec<Problem>) -> 
         snat: if on == On::Ingress { None } else { tuned(all, &SNAT, problems, flag) },
         proxy_protocol: tuned(all, &PROXY_PROTOCOL, problems, |found| match found.value {
             "v2" => Ok(true),
-            _ => Err("is not v2".into()),
+            _ => Err("is not v2, the only version that is supported".into()),
         }),
         health_check: tuned(all, &HEALTH_CHECK, problems, health_check),
     }
@@ -115,7 +115,7 @@ fn persistence(
             annotations::read(all, &PERSISTENCE_TIMEOUT),
             annotations::read(all, &PERSISTENCE),
         ) {
-            let why = format!("is of no use without {}", PERSISTENCE.name);
+            let why = format!("has no effect without {}", PERSISTENCE.name);
             problems.push(bad_tuning(found, &why));
         }
         return None;

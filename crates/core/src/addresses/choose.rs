@@ -382,7 +382,8 @@ impl View<'_> {
         if matches!(request.families, Families::Require(_)) {
             plan.targets = current;
         }
-        let message = format!("{} resolves to nothing usable: {}", quote(name), describe(&passed));
+        let message =
+            format!("{} resolves to no usable address: {}", quote(name), describe(&passed));
         plan.problem = Some(Verdict::new(Reason::NameUnusable, message));
     }
 
@@ -416,7 +417,7 @@ impl View<'_> {
         let passed: Vec<Passed> = self.ledger.pools.iter().map(Slot::passed_by_all).collect();
         let message = match passed.is_empty() {
             true => "there is no AddressPool".to_owned(),
-            false => format!("no AddressPool is for those who name none: {}", describe(&passed)),
+            false => format!("no AddressPool allows automatic assignment: {}", describe(&passed)),
         };
         Verdict::new(Reason::NoPool, message)
     }

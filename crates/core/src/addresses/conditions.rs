@@ -85,7 +85,7 @@ pub fn from_name(
     match (holds, has.is_empty()) {
         (true, _) => {}
         (false, true) => told.push("no address is assigned".to_owned()),
-        (false, false) => told.push(format!("{} stays", has.join(" and "))),
+        (false, false) => told.push(format!("still assigned: {}", has.join(" and "))),
     }
     told.extend(decision.verdict.remedy.filter(|_| !holds).map(str::to_owned));
     let reason = if holds { "Resolved".to_owned() } else { reason.to_string() };
@@ -107,7 +107,7 @@ pub fn assigned(decision: Option<&Decision>, before: Option<Condition>) -> Optio
 fn tried_again(report: &dns::Report) -> String {
     let (next, most) = (report.next_check.as_secs(), report.retried_within.as_secs());
     match next < most {
-        true => format!("tried again after {next}s, then less and less often, within {most}s"),
+        true => format!("tried again after {next}s, then at growing intervals of at most {most}s"),
         false => format!("tried again within {most}s"),
     }
 }
@@ -217,8 +217,8 @@ mod tests {
         };
         assert_eq!(
             failed(5, 66),
-            "a.example cannot be looked up: the name does not exist (NXDOMAIN) (tried again after \
-             5s, then less and less often, within 66s)"
+            "a.example cannot be looked up: the name does not exist (NXDOMAIN) (tried again after 5s, then at \
+             growing intervals of at most 66s)"
         );
         assert!(failed(66, 66).ends_with("(tried again within 66s)"));
     }

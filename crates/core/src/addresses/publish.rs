@@ -52,7 +52,8 @@ impl Addresses {
             // An address that the machine gives up is held until it is no longer shown. This one is
             // not held: another writer took it.
             if self.ledger.hold(&holder.uid, *address).is_none() {
-                let message = format!("lost {address}: its Address object is no longer for it");
+                let message =
+                    format!("lost {address}: its Address object no longer lists this holder");
                 self.tell(&holder, NoticeKind::AddressLost, message);
             }
         }

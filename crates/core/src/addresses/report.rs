@@ -64,13 +64,13 @@ impl PoolReport {
     /// Whether new addresses are given from it, as a condition.
     pub fn used_condition(&self) -> Condition {
         let (holds, reason, message) = match &self.used {
-            PoolUse::Used => (true, "Used", "addresses are given from it".to_owned()),
+            PoolUse::Used => (true, "Used", "addresses are granted from this pool".to_owned()),
             PoolUse::Overlaps { pool, range } => (
                 false,
                 "Overlaps",
                 format!(
-                    "{}-{} has addresses of the older pool {pool}: nothing new is given from this \
-                     pool until they have none in common",
+                    "{}-{} overlaps the older AddressPool {pool}: no new addresses are granted from this pool \
+                     until they have no address in common",
                     range.first(),
                     range.last(),
                 ),
@@ -78,8 +78,8 @@ impl PoolReport {
             PoolUse::Deleting if self.in_use() => (
                 false,
                 "InUse",
-                "it is being deleted, and goes when nobody has an address of it: see the Addresses \
-                 with this pool"
+                "it is being deleted, and goes when its last address is released: `kubectl get addresses` shows \
+                 the holders"
                     .to_owned(),
             ),
             PoolUse::Deleting => (false, "Deleting", "it is being deleted".to_owned()),

@@ -179,8 +179,10 @@ impl Addresses {
             if hold.confirmed && recorded {
                 replaced[family] = Some((hold.address, cause));
             } else if hold.confirmed && request.wants_nothing() {
-                let message =
-                    format!("gave up {}: it no longer asks for an address of a pool", hold.address);
+                let message = format!(
+                    "released {}: it no longer asks for an address of a pool",
+                    hold.address
+                );
                 self.tell(&request.holder, NoticeKind::AddressReleased, message);
             } else if hold.confirmed {
                 let message = format!("lost {}: {cause}", hold.address);

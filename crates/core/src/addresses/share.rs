@@ -64,7 +64,8 @@ impl Clash {
     pub(super) fn remedy(&self) -> &'static str {
         match self.why {
             Why::Key if self.with.kind == HolderKind::Service => {
-                "ask for another address, or share it: same bowline.dev/allow-shared-ip, other ports"
+                "ask for another address, or share it: give both Services the same bowline.dev/allow-shared-ip \
+                 and different ports"
             }
             Why::Port(_) => "ask for another address, or use other ports",
             Why::Traffic => {
@@ -87,13 +88,15 @@ impl fmt::Display for Clash {
             Why::Traffic => f.write_str(
                 ", and externalTrafficPolicy Local needs the same selector on both Services",
             ),
-            Why::Namespace => f.write_str(" of another namespace, which the pool does not allow"),
+            Why::Namespace => f.write_str(
+                " of another namespace, and the pool does not allow sharing across namespaces",
+            ),
             Why::Elsewhere(Some(lb)) => {
                 write!(f, ", which has it on load balancer {}", quote(lb))
             }
             Why::Elsewhere(None) => f.write_str(", which has it on no load balancer"),
             Why::Full(most) => {
-                write!(f, " and others, and no more than {most} share an address")
+                write!(f, " and others, and at most {most} Services can share an address")
             }
         }
     }

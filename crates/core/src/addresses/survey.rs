@@ -60,7 +60,7 @@ fn why(
     let name = &slot.pool.name;
     let plan = Plan { families: &[], ..Plan::default() };
     if ask.pool().is_some_and(|named| named != name) {
-        return "another one is asked for".to_owned();
+        return "another pool is asked for".to_owned();
     }
     match ask {
         Ask::Addresses { addresses, .. } => {
@@ -84,9 +84,12 @@ fn why(
             match (refused.next(), ask) {
                 (Some(refusal), _) => refusal.to_string(),
                 (None, Ask::Name { .. }) => {
-                    "the name resolves to no free address of it, as far as is known".to_owned()
+                    "the name resolves to no free address of this pool, as far as is known"
+                        .to_owned()
                 }
-                (None, _) => "has a free address; what it has elsewhere stays".to_owned(),
+                (None, _) => {
+                    "has a free address, but the address that is already assigned stays".to_owned()
+                }
             }
         }
     }

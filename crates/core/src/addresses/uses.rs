@@ -296,7 +296,7 @@ impl Addresses {
         }
         let _ = write!(
             message,
-            " in externalIPs or status is ignored, no pool gives it: {}",
+            " in externalIPs or status is ignored and may be granted to others, because no pool would grant it: {}",
             describe(&why)
         );
         let holder = requester.request.holder.clone();

@@ -159,12 +159,12 @@ pub(super) enum Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Asked => f.write_str("it asks for another one"),
-            Self::Family => f.write_str("it no longer wants this family"),
+            Self::Asked => f.write_str("it asks for another address"),
+            Self::Family => f.write_str("it no longer asks for this IP family"),
             Self::OutsidePools => f.write_str("no AddressPool has the address any more"),
-            Self::Sharing(clash) => write!(f, "it can no longer share it: {clash}"),
+            Self::Sharing(clash) => write!(f, "it can no longer share the address with {clash}"),
             Self::Name(name) => write!(f, "{} resolves to another address", quote(name)),
-            Self::Spare => f.write_str("it has another one"),
+            Self::Spare => f.write_str("it has another address, and one is enough"),
             Self::NotGranted(why) => f.write_str(why),
         }
     }
@@ -251,7 +251,7 @@ impl Refusal {
             Self::NoFamily(Family::V4) => "add IPv4 addresses to it, or use another AddressPool",
             Self::NoFamily(Family::V6) => "add IPv6 addresses to it, or use another AddressPool",
             Self::Exhausted(_) => {
-                "add addresses to a pool; the oldest that waits gets the first free one"
+                "add addresses to a pool; the request that has waited longest gets the first free one"
             }
             Self::Quota { .. } => {
                 "give up an address of this namespace, or raise the pool's perNamespaceQuota"
@@ -300,7 +300,7 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoSuchPool => f.write_str("there is no such pool"),
-            Self::ByName => f.write_str("is for those who name it (autoAssign is off)"),
+            Self::ByName => f.write_str("is used only when it is named (autoAssign is off)"),
             Self::WrongFamily(address) => {
                 let family = family_name(Family::of(*address));
                 write!(f, "{address} is {family}, which the Service does not have")
@@ -313,7 +313,7 @@ impl fmt::Display for Refusal {
             Self::Unfit(Unfit::Labels) => f.write_str("not for a Service with these labels"),
             Self::Unfit(Unfit::Scope) => f.write_str("has another scope"),
             Self::Empty => f.write_str("has no addresses"),
-            Self::NoFamily(family) => write!(f, "has no {}", family_name(*family)),
+            Self::NoFamily(family) => write!(f, "has no {} addresses", family_name(*family)),
             Self::Exhausted(family) => write!(f, "no free {} address", family_name(*family)),
             Self::Quota { quota, used, .. } => {
                 write!(f, "the namespace has {used} of the {quota} addresses of its quota")
@@ -324,10 +324,13 @@ impl fmt::Display for Refusal {
             Self::Avoided(address) => write!(f, "{address} is left out by avoidBuggyIPs"),
             Self::Foreign(address, user) => write!(f, "{user} uses {address}"),
             Self::Clash(address, clash) => write!(f, "{address} is held by {clash}"),
-            Self::Resting(address) => write!(f, "{address} rests after its last holder"),
+            Self::Resting(address) => write!(f, "{address} rests after its last holder gave it up"),
             Self::Leaving(address) => write!(f, "{address} is being given up"),
             Self::TooManyUses(most) => {
-                write!(f, "of those that were not given the first {most} are looked at")
+                write!(
+                    f,
+                    "only the first {most} addresses that are used without a grant are looked at"
+                )
             }
         }
     }

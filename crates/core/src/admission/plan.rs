@@ -89,7 +89,8 @@ fn no_more(new: &Amounts, old: &Amounts) -> bool {
 fn silence(lb: &LoadBalancer, requests: &Amounts) -> Option<Problem> {
     (lb.require_requests && requests.is_empty()).then(|| {
         let message = format!(
-            "load balancer {} admits only those who say how much they will use, by the annotation bowline.dev/{} or bowline.dev/{}",
+            "load balancer {} admits only consumers that request capacity: set the annotation bowline.dev/{} or \
+             bowline.dev/{}",
             lb.name,
             Resource::Bandwidth,
             Resource::Iops
@@ -153,7 +154,10 @@ impl Plan {
             return Err(problem);
         }
         if !lb.capacity.is_empty() && self.seats.len() >= MOST_SEATS {
-            let message = format!("load balancer {} has {MOST_SEATS} consumers already", lb.name);
+            let message = format!(
+                "load balancer {} has {MOST_SEATS} consumers already, the most that it can have",
+                lb.name
+            );
             return Err(Problem::new(Reason::TooManyConsumers, message));
         }
         match self.lacks(lb, &requests, &Amounts::default()) {
@@ -180,7 +184,8 @@ impl Plan {
                 )
             } else if self.kept[resource as usize] {
                 format!(
-                    "load balancer {} has {free} of {capacity} {resource} left, kept for one that has waited longer",
+                    "load balancer {} has {free} of {capacity} {resource} left, kept for a consumer that has \
+                     waited longer",
                     lb.name
                 )
             } else {

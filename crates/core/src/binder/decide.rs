@@ -187,7 +187,8 @@ impl Binder {
             return self.lose(claim, home, ClaimReason::LoadBalancerGone, message);
         };
         let taken = |what: &Unfit| {
-            let message = format!("it cannot have load balancer {home} back: {what}");
+            let message =
+                format!("the claim cannot be bound to load balancer {home} again: {what}");
             self.lose(claim, home, ClaimReason::LoadBalancerTaken, message)
         };
         let tie = slot.want.as_ref().unwrap_or(&lb.tie);
@@ -205,7 +206,8 @@ impl Binder {
         let released = bound && tie.claim.is_some() && made_for(lb, claim);
         if released && self.idles(lb, now) && !self.is_wanted(&claim.key) {
             let message = format!(
-                "load balancer {home} was removed because nobody used it; one is made when somebody does"
+                "load balancer {home} was removed because it had no consumers; a new one is made when a Service \
+                 or Ingress names the claim"
             );
             return Judgement::Say(ClaimReport::pending(ClaimReason::Idle, message));
         }

@@ -51,15 +51,19 @@ impl fmt::Display for Unfit {
             Self::Missing => f.write_str("does not exist"),
             Self::Deleting => f.write_str("is being deleted"),
             Self::Taken => f.write_str("another claim has it"),
-            Self::Released => f.write_str("its claim is gone, and it has not been cleared"),
+            Self::Released => {
+                f.write_str("its claim is gone, and its claimRef has not been cleared")
+            }
             Self::Reserved => f.write_str("it is reserved for another claim"),
-            Self::Shared => f.write_str("it is for use by name, and not reserved for this claim"),
+            Self::Shared => f.write_str(
+                "its allowedNamespaces let namespaces use it by name, and it is not reserved for this claim",
+            ),
             Self::InUse => f.write_str("another namespace uses it"),
             Self::Scope(scope) => write!(f, "its scope is {scope:?}"),
             Self::Class(Some(class)) => write!(f, "its class is {class}"),
             Self::Class(None) => f.write_str("it has no class"),
             Self::NotAllowed(class) => {
-                write!(f, "its class {class} is not for this namespace, or is gone")
+                write!(f, "its class {class} does not allow this namespace, or does not exist")
             }
             Self::Labels => f.write_str("its labels do not match"),
             Self::NotOffered(resource) => write!(f, "it does not say how much {resource} it has"),

@@ -51,9 +51,11 @@ impl fmt::Display for Unmade {
             Self::NoDefault => f.write_str("no class is named and none is the default"),
             Self::Missing(class) => write!(f, "class {class} does not exist"),
             Self::Deleting(class) => write!(f, "class {class} is being deleted"),
-            Self::NotAllowed(class) => write!(f, "class {class} is not for this namespace"),
-            Self::Scope(class, scope) => write!(f, "class {class} makes those of scope {scope:?}"),
-            Self::NoDriver(class, why) => write!(f, "class {class} cannot: {why}"),
+            Self::NotAllowed(class) => write!(f, "class {class} does not allow this namespace"),
+            Self::Scope(class, scope) => {
+                write!(f, "class {class} makes only load balancers of scope {scope:?}")
+            }
+            Self::NoDriver(class, why) => write!(f, "class {class} cannot make one: {why}"),
             Self::NameTaken(name) => write!(f, "another load balancer is called {name}"),
             Self::Removing(name) => write!(f, "{name} is still being removed"),
         }

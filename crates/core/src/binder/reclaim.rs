@@ -183,7 +183,7 @@ impl Binder {
                     Reclaim::Delete => course.discard(),
                     Reclaim::Recycle if done(JobKind::Recycle) => course.release(false, used),
                     Reclaim::Recycle => {
-                        course.report.message = "it is being wiped".into();
+                        course.report.message = "its configuration is being wiped".into();
                         course.job = Some(JobKind::Recycle);
                     }
                 }
@@ -287,7 +287,7 @@ impl Course {
             return;
         }
         self.tie.in_use = lb.tie.in_use;
-        self.report.message = "what is behind it is being removed".into();
+        self.report.message = "the objects behind it are being removed".into();
         self.job = Some(JobKind::Deprovision);
     }
 }

@@ -25,7 +25,9 @@ impl Wipe {
     /// could drive it, nothing can serve.
     pub fn of(name: &str, same: bool, empty: bool, waiting: Option<&Waiting>) -> Self {
         match waiting {
-            _ if !same => Self::Failed("it is another one by now".into()),
+            _ if !same => {
+                Self::Failed("it was replaced by another load balancer of the same name".into())
+            }
             _ if !empty => Self::NotYet,
             Some(Waiting::Agent(Pending::AgentBehind)) => Self::NotYet,
             None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent | Pending::NoPlan)) => {
@@ -67,6 +69,9 @@ mod tests {
         let failing = waits(&Waiting::Agent(Pending::AgentFailed("no room".into())));
         assert!(failing.contains("no room"), "{failing}");
         let other = Wipe::of("edge", false, true, None);
-        assert_eq!(other, Wipe::Failed("it is another one by now".into()));
+        assert_eq!(
+            other,
+            Wipe::Failed("it was replaced by another load balancer of the same name".into())
+        );
     }
 }

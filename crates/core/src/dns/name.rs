@@ -56,7 +56,7 @@ pub enum Why {
     #[error("has letters beyond a to z; write the xn-- form of the name")]
     NotAscii,
     /// A character that no name has.
-    #[error("has {0:?}, which no name has; a name is letters, digits, '-', '_' and '.'")]
+    #[error("has {0:?}, which no DNS name may have; use letters, digits, '-', '_' and '.'")]
     Character(char),
     /// Two dots in a row, or one at the beginning.
     #[error("has an empty part: a dot at the beginning, or two in a row")]

@@ -158,8 +158,7 @@ pub(super) fn contend(
             Some(_) => None,
             None => holders.beside(ip).map(|(other, owner)| {
                 format!(
-                    "{ip} port {port} cannot be had beside {other} port {port}, which belongs to {owner}, \
-                     which had it first"
+                    "{ip} port {port} overlaps {other} port {port} of {owner}, which had it first"
                 )
             }),
         };
@@ -229,7 +228,8 @@ pub(super) fn contend(
         if over > 0 {
             let (ip, port) = place;
             let message = format!(
-                "{over} of its names are left out at {ip} port {port}: a namespace has {MOST_NAMES} names there at most"
+                "{over} of its names are left out at {ip} port {port}: a namespace can have at most \
+                 {MOST_NAMES} names there"
             );
             tell(entry, Reason::TooManyNames, message);
         }

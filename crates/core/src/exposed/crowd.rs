@@ -74,7 +74,7 @@ impl Crowds {
         told.extend(over.into_iter().map(|(consumer, over)| {
             let members = if over == 1 { "1 member" } else { &format!("{over} members") };
             let message = format!(
-                "{members} of Service {}/{} get no traffic: a namespace has {most} at all its ports at most",
+                "{members} of Service {}/{} get no traffic: a namespace can have at most {most} over all its ports",
                 consumer.namespace, consumer.name
             );
             Told { problem: Problem::new(Reason::TooManyMembers, message), consumer }

@@ -330,8 +330,8 @@ fn unreadable(service: &Service, settings: &Settings) -> Option<Problem> {
     }
     let ip = service.address.filter(|ip| *ip != settings.default_address && is_own(*ip))?;
     let message = format!(
-        "{ip} is an address that every machine has to itself, not one to be reached at; the Service is \
-         left out"
+        "{ip} is a loopback, link-local, multicast or broadcast address; the Service is left out until it asks \
+         for another address"
     );
     Some(Problem::new(Reason::BadValue, message))
 }
@@ -351,8 +351,8 @@ fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
     if !service.source_ranges.is_empty() && !settings.source_ranges {
         return Some(Problem::new(
             Reason::NotSupported,
-            "it is for some clients only, and not all templates here use SourceRanges; it is left out \
-             rather than opened to all",
+            "it limits its clients by source ranges, and not all templates here use SourceRanges; the Service \
+             is left out rather than opened to all clients",
         ));
     }
     if let Some(range) = &settings.machine.ephemeral
@@ -360,8 +360,8 @@ fn unfit(service: &Service, settings: &Settings) -> Option<Problem> {
     {
         let (first, last) = (range.start(), range.end());
         let message = format!(
-            "port {} is one that the load balancer's machine gives to outgoing connections ({first} to \
-             {last}, net.ipv4.ip_local_port_range); the Service is left out",
+            "port {} is in the range that the load balancer's machine uses for outgoing connections ({first} to \
+             {last}, net.ipv4.ip_local_port_range); the Service is left out: use another port",
             port.number
         );
         return Some(Problem::new(Reason::EphemeralPort, message));
@@ -462,7 +462,8 @@ fn endpoints(
     let mut names = BTreeSet::new();
     for ((ip, port), target) in chosen {
         if let Some(target) = target.filter(|target| !is_name(target)) {
-            let message = format!("endpoint {ip} is left out: {} is no name", quote(target));
+            let message =
+                format!("endpoint {ip} is left out: {} is not a valid name", quote(target));
             problems.push(Problem::new(Reason::BadValue, message));
             continue;
         }

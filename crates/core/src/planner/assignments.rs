@@ -1,5 +1,5 @@
-//! The seats of consumers: on which load balancer each is, and what it wants there. It changes assignments, and finds the
-//! consumers that a change touches: only those that want the same port, host or path.
+//! The assignments of consumers: on which load balancer each is, and what it wants there. It changes assignments, and finds
+//! the consumers that a change touches: only those that want the same port, host or path. The planner's index calls it.
 
 use super::consumer::{Age, ConsumerKey, Contender};
 use super::edges::Edges;

@@ -156,7 +156,9 @@ where
     fn pool(&self, backend: &Backend) -> Result<Pool, Problem> {
         let unsupported = |message: String| Problem::new(Reason::BackendNotSupported, message);
         let Some(name) = &backend.service else {
-            return Err(unsupported("a resource as backend is not supported".to_owned()));
+            return Err(unsupported(
+                "a resource as backend is not supported; name a Service".to_owned(),
+            ));
         };
         let key = ObjectKey::new(self.ingress.key.namespace.clone(), name.clone());
         let service = (self.around.service)(&key).ok_or_else(|| {
@@ -164,7 +166,8 @@ where
             Problem::new(Reason::BackendNotFound, message)
         })?;
         if service.exposure == Exposure::ExternalName {
-            let message = format!("Service {} has an external name, not endpoints", quote(name));
+            let message =
+                format!("Service {} is of type ExternalName and has no endpoints", quote(name));
             return Err(unsupported(message));
         }
         let port = port(service, &backend.port).ok_or_else(|| {
@@ -183,7 +186,8 @@ where
         let target = self.around.target;
         if !pools::reachable(port, target) {
             let what = format!(
-                "reaches nodes, and port {} of Service {} has no node port",
+                "sends traffic to nodes, and port {} of Service {} has no node port: let the Service allocate \
+                 node ports",
                 port.number,
                 quote(name)
             );

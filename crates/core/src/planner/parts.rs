@@ -38,7 +38,10 @@ pub(super) fn split(fragment: Fragment) -> Result<Vec<Fragment>, Problem> {
     match parts.iter().map(json_size).max() {
         Some(largest) if largest > LARGEST => Err(Problem::new(
             Reason::NotSupported,
-            format!("a part of it takes {largest} bytes in a plan: at most {LARGEST} are possible"),
+            format!(
+                "one port or rule of it takes {largest} bytes in a plan with its pools: at most {LARGEST} \
+                are possible"
+            ),
         )),
         _ => Ok(parts),
     }

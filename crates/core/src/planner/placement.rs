@@ -225,7 +225,8 @@ pub(super) fn place<'a>(
             match (usable.next(), usable.next()) {
                 (Some(one), Some(other)) => {
                     return Err(not_found(format!(
-                        "load balancers {} and {} are both {}: name the one that is meant",
+                        "load balancers {} and {} both have source {}: name one of them by \
+                         bowline.dev/load-balancer",
                         quote(&one.name),
                         quote(&other.name),
                         quote(source)
@@ -235,18 +236,23 @@ pub(super) fn place<'a>(
                 (None, _) => directory
                     .by_source(source)
                     .next()
-                    .ok_or_else(|| not_found(format!("no load balancer is {}", quote(source))))?,
+                    .ok_or_else(|| {
+                        not_found(format!("no load balancer has source {}", quote(source)))
+                    })?,
             }
         }
         Ask::External => directory.only_external().ok_or_else(|| {
             not_found(
-                "no load balancer is asked for, there is no default, and not exactly one external"
+                "no load balancer is named, there is no default one, and there is not exactly one external one: \
+                 name one by bowline.dev/load-balancer"
                     .to_owned(),
             )
         })?,
         Ask::Nothing => {
             return Err(not_found(
-                "no load balancer is asked for, and there is no default".to_owned(),
+                "no load balancer is named, and there is no default one: name one by \
+                 bowline.dev/load-balancer"
+                    .to_owned(),
             ));
         }
     };

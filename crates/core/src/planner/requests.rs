@@ -112,7 +112,7 @@ impl Planner {
         let door = self.door_of(service);
         let (ask, on) = match (ours, &service.placement) {
             (true, Ok(Placement::Door(_))) if door.is_none() => {
-                let message = "the load balancer that it says it is in front of does not say so";
+                let message = "no load balancer names this Service as the one in front of it";
                 (Err(Problem::new(Reason::LoadBalancerNotFound, message)), None)
             }
             (true, _) => self.address_ask(service),
@@ -221,7 +221,8 @@ impl Planner {
 /// The problem of a Service that requests addresses of its own on a load balancer with a door.
 pub(super) fn none_of_its_own(lb: &LoadBalancer) -> Problem {
     let message = format!(
-        "load balancer {} has the address of its Service alone: take away what asks for another",
+        "load balancer {} can have only the address of the Service in front of it: remove what asks for another \
+         address",
         quote(&lb.name)
     );
     Problem::new(Reason::NotSupported, message)

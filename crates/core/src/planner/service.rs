@@ -29,7 +29,7 @@ pub(super) fn wants(service: &Service, target: Target<'_>) -> Result<Vec<Listene
         .flat_map(|port| addresses.iter().map(|address| key(*address, port)))
         .collect();
     if keys.is_empty() {
-        return Err(no_node_port(target, "it"));
+        return Err(no_node_port(target, "the Service"));
     }
     Ok(keys.into_iter().collect())
 }
@@ -44,7 +44,12 @@ fn key(address: IpAddr, port: &ServicePort) -> ListenerKey {
 }
 
 fn no_node_port(target: Target<'_>, what: &str) -> Problem {
-    target.problem(Reason::NoNodePort, format_args!("reaches nodes, and {what} has no node port"))
+    target.problem(
+        Reason::NoNodePort,
+        format_args!(
+            "sends traffic to nodes, and {what} has no node port: let the Service allocate node ports"
+        ),
+    )
 }
 
 fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Problem> {
@@ -66,7 +71,7 @@ fn addresses(service: &Service, target: Target<'_>) -> Result<Vec<IpAddr>, Probl
     };
     let addresses: Vec<_> = target.addresses.iter().copied().filter(wanted).collect();
     if addresses.is_empty() {
-        let what = "has no address of a family of the Service";
+        let what = "has no address of the Service's IP families";
         return Err(target.problem(Reason::NoAddress, what));
     }
     Ok(addresses)
@@ -118,14 +123,14 @@ pub(super) fn build<'a>(
     }
     if left_out > 0 {
         let what = format_args!(
-            "has at most {MOST_LISTENERS} listeners for one Service: its last {left_out} ports are \
+            "can have at most {MOST_LISTENERS} listeners for one Service: its last {left_out} ports are \
              left out"
         );
         refused.push(target.problem(Reason::NotSupported, what));
     }
     problems.extend(useless_tuning(service));
     if listeners.is_empty() {
-        let first = refused.first().cloned().unwrap_or_else(|| no_node_port(target, "it"));
+        let first = refused.first().cloned().unwrap_or_else(|| no_node_port(target, "the Service"));
         problems.extend(refused);
         return Built::refused(first, problems);
     }

@@ -36,7 +36,7 @@ pub(super) fn offers<'h, 's>(
         if used {
             problems.extend(problem);
         } else if let Some(name) = &entry.secret {
-            let message = format!("TLS with Secret {} is for no host of a rule", quote(name));
+            let message = format!("TLS with Secret {} names no host of a rule", quote(name));
             problems.push(Problem::new(Reason::NotSupported, message));
         }
     }

@@ -71,7 +71,7 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
     let printed = process::ask(&options.program, "-v").await;
     let printed = printed.map_err(|cause| hopeless(format!("running {program} -v"), cause))?;
     let found = version::usable(&printed);
-    let found = found.map_err(|cause| hopeless(format!("looking at {program}"), cause))?;
+    let found = found.map_err(|cause| hopeless(format!("checking {program}"), cause))?;
     tracing::info!(version = found, exec = options.exec, "driving HAProxy");
     let setup = Setup {
         program: options.program.clone(),

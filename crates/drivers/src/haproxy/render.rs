@@ -173,7 +173,7 @@ impl Render<'_> {
             self.insert_proxy(Section::Backend(name), backend::counts(version).into())
         });
         if limits.bits_per_second.is_some() && !version.shapes_bandwidth() {
-            let message = "it is not held to its network-bandwidth: HAProxy can do so from 2.7 on";
+            let message = "its network-bandwidth is not enforced: HAProxy does so from 2.7 on";
             let (reason, extent) = (Reason::NotSupported, Extent::Part);
             self.refuse(&limits.consumer, reason, message.to_owned(), extent);
         }
@@ -217,7 +217,7 @@ impl Render<'_> {
                     self.desired.pools.get(pool).and_then(|it| backend::unasked(it))
                 {
                     let message = format!(
-                        "the health check of pool {} {why}: members are asked for a connection only",
+                        "the health check of pool {} {why}: members are checked by a connection only",
                         quote(pool)
                     );
                     self.refuse(consumer, reason, message, Extent::Part);

@@ -37,7 +37,9 @@ pub(super) fn usable(printed: &str) -> Result<&str, String> {
 /// Whether a HAProxy of this version can be driven, or why not.
 pub(super) fn is_usable(version: &str) -> Result<(), String> {
     if Version::read(version) < OLDEST {
-        return Err(format!("HAProxy {version} cannot be told of servers while it runs; 2.6 can"));
+        return Err(format!(
+            "HAProxy {version} cannot add servers while it runs; use 2.6 or newer"
+        ));
     }
     Ok(())
 }

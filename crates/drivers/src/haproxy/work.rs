@@ -155,7 +155,7 @@ impl HaproxyProcess {
         if let Err(error) = told {
             self.bring_by_reload(common, &error);
         } else if self.lagging.is_refused() {
-            common.reload.get_or_insert_with(|| "HAProxy did not take servers".to_owned());
+            common.reload.get_or_insert_with(|| "HAProxy did not accept servers".to_owned());
         }
     }
 
@@ -182,7 +182,7 @@ impl HaproxyProcess {
 
     /// Requests a reload after a command failed. The namespaces with refused servers wait for it.
     fn bring_by_reload(&mut self, common: &mut Common, error: &Error) {
-        tracing::warn!(%error, "HAProxy does not take what it is told; it is loaded anew");
+        tracing::warn!(%error, "HAProxy refuses commands; it is reloaded instead");
         common.reload.get_or_insert_with(|| error.to_string());
         common.ask_for_reload_of(std::mem::take(&mut self.refused));
     }
@@ -204,7 +204,7 @@ impl HaproxyProcess {
         let servers = if lags { 0 } else { split.changed.len() + split.gone.len() };
         let drift = split.structure.len() + servers + reloads;
         if drift > 0 {
-            tracing::warn!(drift, reload = ?found.reload, "HAProxy had something else than it was told");
+            tracing::warn!(drift, reload = ?found.reload, "HAProxy's state differs from what it was told");
             common.counters.drift.inc_by(drift as u64);
         }
         self.step(common).await;

@@ -51,7 +51,7 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
     let printed = process::ask(&options.program, "-V").await;
     let printed = printed.map_err(|cause| hopeless(format!("running {program} -V"), cause))?;
     let found = version::usable(&printed, |path| path.exists());
-    let found = found.map_err(|cause| hopeless(format!("looking at {program}"), cause))?;
+    let found = found.map_err(|cause| hopeless(format!("checking {program}"), cause))?;
     tracing::info!(version = found.version, exec = options.exec, "driving nginx");
     if found.stream == Stream::Missing {
         tracing::warn!(

@@ -171,12 +171,12 @@ impl Render<'_> {
                 Reason::NotSupported,
                 "this nginx has no stream module (on Debian: libnginx-mod-stream)".to_owned(),
             ),
-            (None, _) => (Reason::BackendNotFound, "it has no pool".to_owned()),
+            (None, _) => (Reason::BackendNotFound, "the listener has no pool".to_owned()),
             (_, Err(why)) => (Reason::BadValue, format!("the pool {} {why}", quote(pool))),
             (Some(config), Ok(name)) => {
                 self.tell(&resolved.consumer, config);
                 if config.limits.as_ref().is_some_and(|it| it.requests_per_second.is_some()) {
-                    let message = "nginx holds nobody to a number of connections a second";
+                    let message = "nginx cannot limit connections per second";
                     let consumer = &resolved.consumer;
                     self.refuse(consumer, Reason::NotSupported, message.into(), Extent::Part);
                 }
@@ -208,15 +208,13 @@ impl Render<'_> {
     fn tell(&mut self, consumer: &ConsumerRef, pool: &Pool) {
         let mut told = Vec::new();
         if pool.health_check.is_some() {
-            told.push("nginx checks no members: what one does not take is tried with another");
+            told.push("nginx does not check members: what one member does not accept is tried with another");
         }
         if pool.proxy_protocol {
-            told.push("nginx tells members of clients in version 1 of the PROXY protocol only");
+            told.push("nginx speaks only version 1 of the PROXY protocol with members");
         }
         if pool.limits.as_ref().is_some_and(|it| it.bits_per_second.is_some()) {
-            told.push(
-                "it is not held to its network-bandwidth: nginx counts each connection alone",
-            );
+            told.push("its network-bandwidth is not enforced: nginx counts each connection alone");
         }
         for message in told {
             self.refuse(consumer, Reason::NotSupported, message.to_owned(), Extent::Part);

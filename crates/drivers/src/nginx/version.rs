@@ -24,7 +24,7 @@ pub(super) fn usable(printed: &str, exists: impl Fn(&Path) -> bool) -> Result<Fo
     let mut numbers = version.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
     let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if found < OLDEST {
-        return Err(format!("nginx {version} is too old; 1.20 is not"));
+        return Err(format!("nginx {version} is too old; use 1.20 or newer"));
     }
     let options: Vec<_> = printed.split_whitespace().collect();
     for module in ["http_ssl_module", "http_v2_module"] {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn an_nginx_that_cannot_do_what_is_needed_is_told_apart() {
         let fails = |printed: &str| usable(printed, |_| true).unwrap_err();
-        assert_eq!(fails(&printed("1.18.0", "")), "nginx 1.18.0 is too old; 1.20 is not");
+        assert_eq!(fails(&printed("1.18.0", "")), "nginx 1.18.0 is too old; use 1.20 or newer");
         let without = printed("1.22.1", "").replace("--with-http_v2_module", "");
         assert_eq!(fails(&without), "this nginx has no http_v2_module");
         assert!(usable("", |_| true).is_err());

@@ -116,7 +116,7 @@ impl NginxProcess {
             if loaded && gone {
                 // nginx holds its listeners all the same; otherwise they would seem to be taken, and be excluded.
                 common.has_loaded();
-                break "somebody has removed its socket".to_owned();
+                break "its socket was removed".to_owned();
             }
             // nginx complains of minor problems too, and loads its file all the same.
             if let Some(why) = why.filter(|_| !loaded)
@@ -201,7 +201,8 @@ impl Program for NginxProcess {
         };
         let Some(master) = master else {
             let seen = status::ask(&self.settings.status_socket).await.is_ok();
-            let cause = "its master is not to be seen from here";
+            let cause = "its master process cannot be seen from here; let nginx and the agent share a process \
+                namespace";
             return match seen && !common.setup.exec {
                 true => Err(trouble("looking for nginx's master", cause)),
                 false => Ok(false),
@@ -214,7 +215,7 @@ impl Program for NginxProcess {
         self.running = Some(Running { master, mark });
         common.held = std::fs::read_to_string(common.folder.config())
             .map_or_else(|_| BTreeSet::new(), |config| listening(&config));
-        common.reload = Some("it may have something else".to_owned());
+        common.reload = Some("it may have loaded another file".to_owned());
         Ok(true)
     }
 
@@ -314,11 +315,11 @@ impl Program for NginxProcess {
             Ok(said) if find::master_of(said.pid) == Some(running.master) => {
                 let mark = self.said_by_all(running.master).await;
                 if running.mark.is_some() {
-                    tracing::warn!("nginx has loaded something else than it was given");
+                    tracing::warn!("nginx has loaded another file than Bowline wrote");
                     common.counters.drift.inc();
                 }
                 self.running = Some(Running { mark, ..running });
-                common.reload = Some("it has loaded something else".to_owned());
+                common.reload = Some("it has loaded another file".to_owned());
                 Ok(Seen::Astray)
             }
             Ok(_) => Ok(Seen::Other),
@@ -326,7 +327,7 @@ impl Program for NginxProcess {
                 common.reload = Some("its socket is gone".to_owned());
                 Ok(Seen::Deaf)
             }
-            Err(cause) => Err(trouble("asking nginx how it is", cause)),
+            Err(cause) => Err(trouble("asking nginx for its state", cause)),
         }
     }
 

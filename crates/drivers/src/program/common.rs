@@ -255,7 +255,11 @@ impl<P: Program> Common<P> {
         match &mut self.search {
             Some(search) => search.refused(&desired),
             None => {
-                tracing::warn!(why, "{} refuses its files; what it refuses is looked for", P::NAME);
+                tracing::warn!(
+                    why,
+                    "{} refuses its files; the agent searches for the objects that it refuses",
+                    P::NAME
+                );
                 let excluded = self.excluded.clone();
                 self.search = Some(Search::new(desired, excluded, &self.accepted, why));
             }

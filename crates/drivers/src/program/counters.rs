@@ -30,12 +30,12 @@ impl Counters {
             ("failed_reloads", format!("Reloads of {name} that failed"), &self.failed_reloads),
             (
                 "drift",
-                format!("What {name} had otherwise than it should, and was repaired"),
+                format!("Differences between the state of {name} and the plan that were repaired"),
                 &self.drift,
             ),
             (
                 "restarts",
-                format!("Times that {name} was started again, or found to be another"),
+                format!("Times that {name} was restarted, or found to be another process"),
                 &self.restarts,
             ),
             (
@@ -47,7 +47,8 @@ impl Counters {
         for (what, help, counter) in all {
             registry.register(format!("{prefix}_{what}"), help, counter.clone());
         }
-        let help = format!("Generations of {name} from before a reload that have connections yet");
+        let help =
+            format!("Generations of {name} from before a reload that still have connections");
         registry.register(format!("{prefix}_old_generations"), help, self.old_generations.clone());
     }
 }

@@ -34,7 +34,7 @@ impl<'a> Sieve<'a> {
     pub(crate) fn new(name: &'static str, desired: &'a Desired, excluded: &'a Excluded) -> Self {
         let mut sieve = Self { name, desired, excluded, refused: BTreeSet::new() };
         for (consumer, why) in &excluded.consumers {
-            let message = format!("{name} refuses its configuration: {why}");
+            let message = format!("{name} refuses the configuration of this object: {why}");
             sieve.refuse(consumer, Reason::NotSupported, message, Extent::All);
         }
         sieve
@@ -89,7 +89,7 @@ impl<'a> Sieve<'a> {
             let digits = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
             let bundle = match self.excluded.certificates.get(hash) {
                 Some(why) => Err(format!("{} refuses it: {why}", self.name)),
-                None if !digits => Err("its hash is none".to_owned()),
+                None if !digits => Err("its hash is not valid".to_owned()),
                 None => pem::bundle(&certificate.chain, &certificate.key).map_err(str::to_owned),
             };
             match bundle {

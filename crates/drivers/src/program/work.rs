@@ -256,7 +256,11 @@ impl<P: Program> Worker<P> {
     pub(super) async fn run(mut self) {
         // The first update may come much later.
         if let Err(error) = self.resume().await {
-            tracing::warn!(%error, "{} waits until it is known what is wanted", P::NAME);
+            tracing::warn!(
+                %error,
+                "{} could not be started with its previous files; it waits for the first update",
+                P::NAME
+            );
         }
         let mut last = Turn::Request;
         loop {
@@ -346,7 +350,7 @@ impl<P: Program> Worker<P> {
     /// Notes the result of work that no request asked for.
     fn acted(&mut self, done: Result<(), Error>) {
         if let Err(error) = done {
-            tracing::warn!(%error, "{} is not in step", P::NAME);
+            tracing::warn!(%error, "{} is not in step with the plan", P::NAME);
             self.trouble = Some(error.to_string());
         }
         self.publish();
@@ -450,7 +454,7 @@ impl<P: Program> Worker<P> {
             if !self.check().await? {
                 return Ok(());
             }
-            let cause = "nobody answers; start it with the files that were just written";
+            let cause = "it does not answer; start it with the files that were just written";
             return Err(trouble(format!("asking {}", P::NAME), cause));
         }
         let loaded = self.load().await;

@@ -44,7 +44,8 @@ impl Certificates {
         match lock.try_lock() {
             Ok(()) => Ok(Self { folder, text, _lock: lock }),
             Err(std::fs::TryLockError::WouldBlock) => {
-                let why = "another agent has it, and each removes what it does not use: give each its own";
+                let why = "another agent uses it, and each agent removes files that it does not use: give each \
+                    agent a folder of its own";
                 Err(io::Error::new(ErrorKind::ResourceBusy, why))
             }
             Err(std::fs::TryLockError::Error(error)) => Err(error),
@@ -63,7 +64,7 @@ impl Certificates {
             let text = if is_hash(hash) {
                 pem::bundle(&certificate.chain, &certificate.key)
             } else {
-                Err("its hash is none")
+                Err("its hash is not valid")
             };
             (hash.clone(), text)
         };
@@ -177,7 +178,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let first = Certificates::open(folder.path()).unwrap();
         let error = Certificates::open(folder.path()).unwrap_err().to_string();
-        assert!(error.starts_with("another agent has it"), "{error}");
+        assert!(error.starts_with("another agent uses it"), "{error}");
         drop(first);
         Certificates::open(folder.path()).unwrap();
     }

@@ -226,7 +226,7 @@ impl Driver for Templates {
         match self.ended().await {
             Err(error) if !error.retry => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "the files are not in step; it is tried again");
+                tracing::warn!(%error, "the files are not in step with the plan; the write is tried again");
             }
             Ok(()) => {}
         }

@@ -319,7 +319,10 @@ fn with_functions(template: gotmpl::Template, names: Arc<ServerNames>) -> gotmpl
         })
         .func("IntRange", |args| {
             let [n, initial, step] = whole("IntRange", args)?[..] else {
-                return Err(bad("IntRange", "it takes how many, the first and the step"));
+                return Err(bad(
+                    "IntRange",
+                    "it takes three numbers: how many, the first and the step",
+                ));
             };
             int_range(n, initial, step)
                 .map(|numbers| Value::List(numbers.into_iter().map(Value::Int).collect()))
@@ -362,7 +365,7 @@ fn text(function: &str, args: &[Value]) -> gotmpl::Result<String> {
     match args {
         [one] => match show(one) {
             Value::String(text) => Ok(text.to_string()),
-            other => Err(bad(function, &format!("{} is no text", other.type_name()))),
+            other => Err(bad(function, &format!("{} is not a text", other.type_name()))),
         },
         _ => Err(bad(function, "it takes one text")),
     }
@@ -372,7 +375,7 @@ fn whole(function: &str, args: &[Value]) -> gotmpl::Result<Vec<i64>> {
     args.iter()
         .map(|arg| match arg {
             Value::Int(number) => Ok(*number),
-            other => Err(bad(function, &format!("{} is no whole number", other.type_name()))),
+            other => Err(bad(function, &format!("{} is not a whole number", other.type_name()))),
         })
         .collect()
 }

@@ -33,24 +33,24 @@ pub enum Notifier {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadNotifier {
     /// The kind is unknown.
-    #[error("say command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE, http:URL or debug:")]
+    #[error("write command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE, http:URL or debug:")]
     Kind,
     /// Something is missing.
-    #[error("say {0}")]
+    #[error("write {0}")]
     Form(&'static str),
     /// The signal does not exist.
-    #[error("{0:?} is no signal such as SIGHUP")]
+    #[error("{0:?} is not a signal such as SIGHUP")]
     Signal(String),
     /// It is not a pid.
     #[error("{0:?} is not the number of a process")]
     Pid(String),
     /// It is not a usable URL.
     #[error(
-        "{0:?} is not a URL such as http://127.0.0.1:8080/reload; for https say command:curl …"
+        "{0:?} is not a URL such as http://127.0.0.1:8080/reload; for https use command:curl …"
     )]
     Url(String),
     /// It contains a password, which would get into logs. So the text is not quoted here.
-    #[error("a URL with a user or a password is not used; say command:curl … with a file instead")]
+    #[error("a URL must not have a user or a password; use command:curl … with a file instead")]
     Userinfo,
 }
 
@@ -197,17 +197,17 @@ mod tests {
 
     #[test]
     fn what_is_no_notifier_is_refused_with_what_is_accepted() {
-        let kinds = "say command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE, http:URL or debug:";
+        let kinds = "write command:SHELL, pid:SIGNAL:PID, pidfile:SIGNAL:FILE, http:URL or debug:";
         let cases = [
             ("", kinds),
             ("reload", kinds),
             ("mail:x", kinds),
-            ("command:", "say command:SHELL"),
-            ("pid:SIGHUP", "say pid:SIGNAL:PID"),
-            ("pid:NOPE:1", "\"NOPE\" is no signal such as SIGHUP"),
+            ("command:", "write command:SHELL"),
+            ("pid:SIGHUP", "write pid:SIGNAL:PID"),
+            ("pid:NOPE:1", "\"NOPE\" is not a signal such as SIGHUP"),
             ("pid:HUP:-1", "\"-1\" is not the number of a process"),
             ("pid:HUP:0", "\"0\" is not the number of a process"),
-            ("pidfile:HUP:", "say pidfile:SIGNAL:FILE"),
+            ("pidfile:HUP:", "write pidfile:SIGNAL:FILE"),
         ];
         for (text, why) in cases {
             assert_eq!(read(text), Err(why.to_owned()), "{text}");

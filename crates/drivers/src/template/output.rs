@@ -27,7 +27,7 @@ impl Output {
             Err(error) => return Err(error),
         };
         if path.file_name().is_none() || path.exists() && !path.is_file() {
-            let what = "is not a file: it would be replaced, which only a file can be";
+            let what = "is not a regular file, and only a file can be replaced";
             return Err(io::Error::new(ErrorKind::InvalidInput, what));
         }
         Ok(Self { path })

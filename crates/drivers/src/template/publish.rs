@@ -244,7 +244,7 @@ impl Publisher {
                     file.output.discard();
                     return Err(Error {
                         doing: "asking the check of the configuration".to_owned(),
-                        cause: format!("{why}; what is in place stays"),
+                        cause: format!("{why}; the files in place stay"),
                         retry: true,
                     });
                 }
@@ -301,8 +301,8 @@ impl Publisher {
         let good: BTreeSet<_> = known.good.iter().collect();
         let texts = self.attempt(&subject.only(|consumer| good.contains(consumer))).await?;
         let texts = texts.map_err(Why::stays)?;
-        let message = "the configuration is refused with it among others; it is left out until it is known who \
-                       is meant";
+        let message = "the configuration with this object and others is refused; the object is left out until \
+            it is known which one is refused";
         let untried = known.untried.into_iter().map(|consumer| Told {
             consumer,
             problem: Problem::new(Reason::RefusedByCheck, message),
@@ -414,7 +414,11 @@ impl Publisher {
         if !self.owes() && !told.is_empty() {
             for file in &self.files {
                 if let Err(error) = file.output.settle() {
-                    tracing::warn!(output = %file.output.path().display(), %error, "cannot settle");
+                    tracing::warn!(
+                        output = %file.output.path().display(),
+                        %error,
+                        "cannot record that all notifiers were told"
+                    );
                 }
             }
         }
@@ -437,7 +441,7 @@ impl Why {
             Reason::TemplateFailed => "template",
             _ => "the check of the configuration",
         };
-        let cause = format!("{}; what is in place stays", self.said);
+        let cause = format!("{}; the files in place stay", self.said);
         Error { doing: doing.to_owned(), cause, retry: true }
     }
 }
@@ -445,15 +449,15 @@ impl Why {
 /// The report for a refused consumer, with the output of its own check.
 fn problem(reason: Reason, alone: Option<&Why>) -> Problem {
     let Some(Why { reason, said }) = alone else {
-        let message = "the configuration with it and others is refused, so it is left out; the log of the \
-                       agent has what was said";
+        let message = "the configuration with this object and others is refused, so the object is left out; the \
+            agent's log has the output of the check";
         return Problem::new(reason, message);
     };
     let said: String = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let said: String = said.chars().take(MOST_SAID).collect();
     let message = match reason {
-        Reason::TemplateFailed => "a template cannot be filled with it, so it is left out",
-        _ => "the configuration with it is refused, so it is left out",
+        Reason::TemplateFailed => "a template cannot be filled with this object, so it is left out",
+        _ => "the configuration with this object is refused, so it is left out",
     };
     Problem::new(*reason, format!("{message}: {said}"))
 }

@@ -61,21 +61,21 @@ impl Knows {
                 !pool.source_ranges.is_empty(),
                 self.source_ranges,
                 "sourceRanges",
-                "it is for some clients only",
+                "it limits its clients by source ranges",
             ),
             (
                 pool.persistence.is_some(),
                 self.persistence,
                 "persistence",
-                "its clients are to stay with a member",
+                "its clients stay with one member",
             ),
             (
                 pool.proxy_protocol,
                 self.proxy_protocol,
                 "proxyProtocol",
-                "its members want the PROXY protocol",
+                "its members expect the PROXY protocol",
             ),
-            (!pool.snat, self.snat, "snat", "its members are to see the addresses of clients"),
+            (!pool.snat, self.snat, "snat", "its members see the addresses of clients"),
         ];
         let mut lacks = needs.into_iter().filter(|(needs, knows, ..)| *needs && !knows);
         lacks.next().map(|(_, _, word, what)| (word, what))
@@ -128,9 +128,8 @@ impl Subject {
                     tell(consumer, Reason::BadValue, message);
                 }
                 if site.tls.is_some() && !knows.tls {
-                    let message = lacks("tls", "it is to be served over TLS");
-                    let message =
-                        format!("{message}. With --certificates they are given the files");
+                    let message = lacks("tls", "it is served over TLS");
+                    let message = format!("{message}. With --certificates templates get the files");
                     tell(consumer, Reason::NotSupported, message);
                 }
                 let bundle = certificates.zip(certificate_of(site));

@@ -49,7 +49,7 @@ impl State {
             let at = key.socket();
             let message = format!(
                 "{at}: the built-in proxy cannot show members the client's address (snat \"false\"); \
-                 it is served with its own, proxy-protocol \"v2\" tells members the client's"
+                 members see this machine's address, and proxy-protocol \"v2\" tells them the client's"
             );
             let problem = Problem::new(Reason::NotSupported, message);
             let consumer = wanted.resolved.consumer.clone();
@@ -84,7 +84,10 @@ fn problem(key: &ListenerKey, failed: &Failed) -> Problem {
         }
         Failed::NotSupported(protocol) => {
             let protocol = format!("{protocol:?}").to_uppercase();
-            Problem::new(Reason::NotSupported, format!("{at}: {protocol} is not carried"))
+            Problem::new(
+                Reason::NotSupported,
+                format!("{at}: the built-in proxy does not carry {protocol}"),
+            )
         }
         Failed::NoPool => Problem::new(Reason::BackendNotFound, format!("{at} has no pool")),
     }

@@ -81,7 +81,7 @@ impl Memory {
         match tokio::task::spawn_blocking(move || memory.read(&path, &identity)).await {
             Ok(memory) => memory,
             Err(error) => {
-                tracing::error!(%error, "--state: reading what was kept failed");
+                tracing::error!(%error, "--state: cannot read the kept state");
                 (Self::default(), None)
             }
         }
@@ -93,7 +93,7 @@ impl Memory {
             Ok(folder) => folder,
             Err(error) => {
                 self.metrics.error("State");
-                tracing::warn!(folder = %shown, %error, "--state: cannot use the folder; nothing is kept");
+                tracing::warn!(folder = %shown, %error, "--state: cannot use the folder; no state is kept");
                 return (self, None);
             }
         };
@@ -115,7 +115,7 @@ impl Memory {
             }
             Err(error) => {
                 self.metrics.error("State");
-                tracing::warn!(folder = %shown, %error, "--state: what was kept is ignored");
+                tracing::warn!(folder = %shown, %error, "--state: the kept state is ignored");
                 Event::Opened
             }
         };
@@ -176,19 +176,19 @@ impl Memory {
             Effect::Save => return Some(Due::Save),
             Effect::Forget(why) => {
                 self.metrics.error("State");
-                tracing::warn!("--state: what was kept is ignored: {why}");
+                tracing::warn!("--state: the kept state is ignored: {why}");
                 self.kept = None;
                 self.certificates.clear();
                 self.cookie_secret = None;
                 // The file holds the keys of a load balancer that is gone.
                 let gone = self.folder.as_ref().filter(|_| why == Unusable::Uid);
                 if let Some(Err(error)) = gone.map(|folder| folder.forget()) {
-                    tracing::warn!(%error, "--state: cannot remove what was kept");
+                    tracing::warn!(%error, "--state: cannot remove the kept state");
                 }
             }
             Effect::Confirm => {
                 if let Some(Err(error)) = self.folder.as_ref().map(|folder| folder.confirm()) {
-                    tracing::debug!(%error, "--state: cannot note that what is kept is true");
+                    tracing::debug!(%error, "--state: cannot note that the kept state is current");
                 }
             }
         }
@@ -247,7 +247,7 @@ impl Memory {
         if let Err(error) = saved {
             self.metrics.error("State");
             if !failed {
-                tracing::warn!(%error, "--state: cannot keep what is served; it is tried again");
+                tracing::warn!(%error, "--state: cannot write the kept state; the write is tried again");
             }
         }
     }
@@ -260,7 +260,7 @@ impl Memory {
         }
         let forgotten = self.folder.as_ref().map_or(Ok(()), |folder| folder.forget());
         if let Err(error) = &forgotten {
-            tracing::warn!(%error, "--state: cannot remove what was kept");
+            tracing::warn!(%error, "--state: cannot remove the kept state");
         }
         forgotten.is_ok()
     }
@@ -280,7 +280,9 @@ impl Memory {
         };
         if tokio::time::timeout(LAST, last).await.is_err() {
             self.is_late = true;
-            tracing::warn!("--state: the last changes could not be kept in time");
+            tracing::warn!(
+                "--state: the last changes could not be written to the kept state in time"
+            );
         }
     }
 }

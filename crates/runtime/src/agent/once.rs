@@ -31,8 +31,8 @@ pub async fn once(
     if update.listeners.is_empty() {
         tracing::warn!(
             load_balancer = options.load_balancer,
-            "there is no Plan with anything on it: nobody uses this load balancer, no controller has planned it, \
-             or there is none of this name"
+            "the Plans of this load balancer are missing or empty: it has no consumers, no controller has \
+             planned it, or no load balancer has this name"
         );
     }
     let written = context.within_grace(options.grace, templates.once(&update)).await;
@@ -65,7 +65,7 @@ async fn gather(
             () = sleep_until(until) => match synced {
                 Some(_) => break,
                 None => return Err(RoleError::Template(format!(
-                    "the API has not told all Plans, EndpointSlices and Secrets within {patience:?}"
+                    "the API has not delivered all Plans, EndpointSlices and Secrets within {patience:?}"
                 ))),
             },
         }
@@ -88,7 +88,7 @@ async fn gather(
         tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
     }
     for (host, consumer) in resolver.uncertified() {
-        tracing::warn!(%host, object = %consumer, "its certificate has not come");
+        tracing::warn!(%host, object = %consumer, "its certificate has not arrived");
     }
     Ok(resolver.snapshot())
 }

@@ -73,7 +73,7 @@ impl Reporter {
                     // At a start the namespace may not exist yet, so the first failures are no error.
                     if backoff.failures() > 2 {
                         self.metrics.error("Lease");
-                        tracing::warn!(lease = self.name, %error, ?wait, "cannot report");
+                        tracing::warn!(lease = self.name, %error, ?wait, "cannot write the report into the Lease");
                     }
                     tokio::time::sleep(wait).await;
                     if report.has_changed().is_err() {
@@ -98,7 +98,7 @@ impl Reporter {
     /// Reports that the agent has left and its proxy has ended with it.
     pub(super) async fn ended(&self, last: &Said) {
         if let Err(error) = self.leave(last, Left::ProxyEnded).await {
-            tracing::debug!(lease = self.name, %error, "cannot say that the proxy has ended");
+            tracing::debug!(lease = self.name, %error, "cannot report that the proxy has ended");
         }
     }
 

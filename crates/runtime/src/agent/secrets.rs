@@ -144,10 +144,7 @@ pub(super) async fn follow(
                 // If the Secret is deleted, its content stays valid for the cookies that clients have.
                 let Seen::Apply(secret) = seen else { continue };
                 let Some(secret) = secret else {
-                    tracing::warn!(
-                        name = cookies_name,
-                        "a Secret has nothing to sign cookies with"
-                    );
+                    tracing::warn!(name = cookies_name, "a Secret has no key to sign cookies with");
                     continue;
                 };
                 let event = Event::Apply(Object::CookieSecret(secret));

@@ -42,7 +42,7 @@ const SUM: &str = "sha256:";
 pub(super) enum Unusable {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is cut off or was changed: its checksum is another one")]
+    #[error("it is cut off or was changed: its checksum does not match")]
     Checksum,
     #[error("it is of version {0}, and this program reads version {VERSION}")]
     Version(u32),
@@ -193,10 +193,10 @@ impl Folder {
     /// Creates the folder, or opens it if it belongs to this user and no other agent uses it.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let made = DirBuilder::new().mode(0o700).recursive(true).create(path);
-        made.map_err(|error| io::Error::new(error.kind(), format!("cannot make it: {error}")))?;
+        made.map_err(|error| io::Error::new(error.kind(), format!("cannot create it: {error}")))?;
         let (found, us) = (path.symlink_metadata()?, std::fs::metadata("/proc/self")?);
         if !found.is_dir() || found.uid() != us.uid() {
-            let why = "it is not a folder of the user that runs this: it would hold private keys";
+            let why = "it would hold private keys, and it is not a folder of the user that runs this process";
             return Err(io::Error::new(ErrorKind::PermissionDenied, why));
         }
         if found.mode() & 0o077 != 0 {
@@ -204,7 +204,10 @@ impl Folder {
         }
         let lock = private().open(path.join("lock"))?;
         lock.try_lock().map_err(|_| {
-            io::Error::new(ErrorKind::AddrInUse, "another agent uses it: give each its own")
+            io::Error::new(
+                ErrorKind::AddrInUse,
+                "another agent uses it: give each agent a folder of its own",
+            )
         })?;
         // Left by an agent that was killed while it wrote.
         forget(&path.join(new_of(STATE)))?;

@@ -282,7 +282,7 @@ impl Writer {
         metadata.resource_version.clone_from(&write.version);
         let anew = write.anew.then(random::secret).transpose();
         let anew = anew
-            .map_err(|error| Error::Service(format!("there is no randomness: {error}").into()))?;
+            .map_err(|error| Error::Service(format!("cannot get random bytes: {error}").into()))?;
         let secret = Secret {
             metadata,
             type_: Some(names::SECRET_TYPE_COOKIES.to_owned()),

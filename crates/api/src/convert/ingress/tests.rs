@@ -179,7 +179,7 @@ fn tuning_that_cannot_be_read_is_quoted_under_the_key_where_it_was_found() {
             "721h",
             "is not a duration from 1s to 720h, such as 30s, 5m or 1h30m",
         ),
-        ("bowline.dev/proxy-protocol", "v1", "is not v2"),
+        ("bowline.dev/proxy-protocol", "v1", "is not v2, the only version that is supported"),
         (
             "bowline.dev/health-check",
             "http:healthz",
@@ -259,7 +259,7 @@ fn a_path_begins_with_a_slash_and_holds_what_a_request_can() {
         let expected = objects::Ingress {
             rules: vec![IngressRule { host: Host::Any, paths: vec![] }],
             problems: vec![bad_value(&format!(
-                "spec.rules.http.paths.path: {quoted} is not a path: it begins with '/' and has no \
+                "spec.rules.http.paths.path: {quoted} is not a path: write one that begins with '/' and has no \
                  spaces or control characters"
             ))],
             ..empty()

@@ -233,7 +233,8 @@ fn an_address_is_asked_for_in_any_spelling_one_of_each_family() {
         assert_eq!(both.vips, Ok(vec![ip("2001:db8::1"), ip("203.0.113.10")]));
         for bad in ["", "here", "203.0.113.10,", "203.0.113.010", "203.0.113.0/24", "fe80::1%eth0"]
         {
-            let why = "is not an address such as 203.0.113.10, nor one of each family with a comma";
+            let why = "is not an address such as 203.0.113.10, nor one IPv4 and one IPv6 address with a comma \
+                between";
             let expected = Err(bad_value(&format!("{key}: {bad:?} {why}")));
             assert_eq!(noted(&[(key, bad)]).vips, expected);
         }
@@ -331,7 +332,7 @@ fn a_service_may_ask_for_a_cookie_and_keeps_its_affinity_for_ports_that_have_non
 fn a_timeout_of_nothing_is_reported() {
     let expected = objects::Service {
         problems: vec![bad_tuning(
-            "bowline.dev/persistence-timeout: \"5m\" is of no use without bowline.dev/persistence",
+            "bowline.dev/persistence-timeout: \"5m\" has no effect without bowline.dev/persistence",
         )],
         ..plain()
     };
@@ -346,7 +347,7 @@ fn backend_timeouts_are_for_the_ports_that_exist() {
         let expected = objects::Service {
             timeouts: [("http".into(), timeouts)].into(),
             problems: vec![bad_tuning(&format!(
-                "{key}: {:?} names \"ftp\", no port of the Service",
+                "{key}: {:?} names \"ftp\", which is not a port of the Service",
                 r#"{"http": 86400000, "ftp": 1}"#
             ))],
             ..plain()

@@ -38,7 +38,7 @@ fn an_address_outside_the_pools_or_held_by_another_is_not_assigned() {
     assert_eq!((world.has("shop/web"), world.reason("shop/web")), (vec![], Reason::NameUnusable));
     assert_eq!(
         world.message("shop/web"),
-        "\"web.example.com\" resolves to nothing usable: pool \"global\": 192.0.2.7 is held by \
+        "\"web.example.com\" resolves to no usable address: pool \"global\": 192.0.2.7 is held by \
          Service shop/has, which does not share it under the same key; 198.51.100.1 is in no pool"
     );
     world.remove("shop/has");
@@ -57,7 +57,7 @@ fn the_named_pool_and_the_allowed_domains_of_a_pool_must_fit() {
     world.resolve(NAME, &["192.0.2.1"]);
     assert_eq!(
         world.message("shop/web"),
-        "\"web.example.com\" resolves to nothing usable: pool \"org\": does not allow names of this \
+        "\"web.example.com\" resolves to no usable address: pool \"org\": does not allow names of this \
          domain"
     );
     world.resolve(NAME, &["192.0.2.1", "192.0.2.200"]);
@@ -67,7 +67,7 @@ fn the_named_pool_and_the_allowed_domains_of_a_pool_must_fit() {
     world.resolve("other.example.com", &["192.0.2.201"]);
     assert_eq!(
         world.message("shop/other"),
-        "\"other.example.com\" resolves to nothing usable: pool \"org\": 192.0.2.201 is not in it"
+        "\"other.example.com\" resolves to no usable address: pool \"org\": 192.0.2.201 is not in it"
     );
 }
 

@@ -72,8 +72,9 @@ fn a_request_moves_a_service_once_its_new_address_is_recorded() {
     assert_eq!(world.held(), [("192.0.2.9".into(), vec!["shop/web".into()])]);
     assert_eq!(
         world.told(),
-        ["shop/web AddressChanged: changed from 192.0.2.0 to 192.0.2.9 of pool public: it asks \
-             for another one"]
+        [
+            "shop/web AddressChanged: changed from 192.0.2.0 to 192.0.2.9 of pool public: it asks for another address"
+        ]
     );
 }
 
@@ -241,7 +242,10 @@ fn one_who_prefers_both_takes_one_and_gets_the_other_when_it_can() {
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0"]));
     assert_eq!(
         (world.reason("shop/web"), world.message("shop/web")),
-        (Reason::Assigned, "192.0.2.0 of pool a; no IPv6 address: pool \"a\": has no IPv6")
+        (
+            Reason::Assigned,
+            "192.0.2.0 of pool a; no IPv6 address: pool \"a\": has no IPv6 addresses"
+        )
     );
     world.put_pool(pool("b", &["2001:db8::/64"]));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0", "2001:db8::"]));
@@ -253,7 +257,7 @@ fn one_who_requires_both_gets_both_or_nothing() {
     world.with([AddressRequest { families: Families::Require(Family::V4), ..service("shop/web") }]);
     assert_eq!(world.has("shop/web"), NONE);
     assert_eq!(world.held(), []);
-    assert_eq!(world.message("shop/web"), "pool \"a\": has no IPv6");
+    assert_eq!(world.message("shop/web"), "pool \"a\": has no IPv6 addresses");
     world.put_pool(pool("b", &["2001:db8::/64"]));
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.0", "2001:db8::"]));
 }
@@ -277,7 +281,7 @@ fn a_family_that_is_no_longer_wanted_is_given_up() {
     assert_eq!(world.held(), [("2001:db8::".into(), vec!["shop/web".into()])]);
     assert_eq!(
         world.told(),
-        ["shop/web AddressLost: lost 192.0.2.0: it no longer wants this family"]
+        ["shop/web AddressLost: lost 192.0.2.0: it no longer asks for this IP family"]
     );
 }
 

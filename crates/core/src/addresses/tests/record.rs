@@ -227,7 +227,7 @@ fn one_whose_address_object_is_given_to_another_is_told_and_gets_another_address
     assert_eq!(world.has("shop/web"), ips(&["192.0.2.1"]));
     assert_eq!(
         world.told()[0],
-        "shop/web AddressLost: lost 192.0.2.0: its Address object is no longer for it"
+        "shop/web AddressLost: lost 192.0.2.0: its Address object no longer lists this holder"
     );
 }
 
@@ -317,7 +317,10 @@ fn an_address_rests_before_somebody_else_gets_it_also_over_a_restart() {
     assert_eq!(world.records[&ip("192.0.2.0")].content.state, AddressState::Resting { until });
     assert_eq!(world.reports["p"].ipv4.unwrap().resting, 1);
     world.edit("shop/b", |request| request.ask = addresses(&["192.0.2.0"]));
-    assert_eq!(world.message("shop/b"), "pool \"p\": 192.0.2.0 rests after its last holder");
+    assert_eq!(
+        world.message("shop/b"),
+        "pool \"p\": 192.0.2.0 rests after its last holder gave it up"
+    );
     world.pass(30);
     world.restart();
     world.run();

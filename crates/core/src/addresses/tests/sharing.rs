@@ -42,7 +42,7 @@ fn a_request_shares_only_what_may_be_shared() {
     ]);
     for (key, why) in [
         ("shop/b", ", which also has port TCP 80"),
-        ("bank/c", " of another namespace, which the pool does not allow"),
+        ("bank/c", " of another namespace, and the pool does not allow sharing across namespaces"),
         ("shop/d", ", which does not share it under the same key"),
     ] {
         let message = format!("pool \"p\": 192.0.2.0 is held by Service shop/a{why}");
@@ -93,7 +93,7 @@ fn the_service_whose_own_edit_breaks_the_sharing_loses() {
         assert_eq!(world.has("shop/a"), ips(&["192.0.2.1"]));
         let told = world.told();
         assert!(told[0].starts_with(
-            "shop/a AddressLost: lost 192.0.2.0: it can no longer share it: Service shop/b"
+            "shop/a AddressLost: lost 192.0.2.0: it can no longer share the address with Service shop/b"
         ));
         assert_eq!(told[1], "shop/a AddressAssigned: assigned 192.0.2.1 of pool p");
     }
@@ -250,8 +250,7 @@ fn no_more_share_an_address_than_its_object_can_name() {
     world.edit("shop/s256", |request| request.ask = addresses(&["192.0.2.0"]));
     assert_eq!(
         world.message("shop/s256"),
-        "pool \"p\": 192.0.2.0 is held by Service shop/s000 and others, and no more than 256 share \
-         an address"
+        "pool \"p\": 192.0.2.0 is held by Service shop/s000 and others, and at most 256 Services can share an address"
     );
 }
 
@@ -317,7 +316,7 @@ fn one_who_has_edited_itself_away_is_not_joined_on_its_old_terms() {
     // The older one is decided for first.
     world.with([gone, AddressRequest { sharing: sharing(81), ..service("shop/joins") }]);
     let told = [
-        "shop/leaves AddressReleased: gave up 192.0.2.0: it no longer asks for an address of a pool",
+        "shop/leaves AddressReleased: released 192.0.2.0: it no longer asks for an address of a pool",
         "shop/joins AddressAssigned: assigned 192.0.2.1 of pool one",
     ];
     assert_eq!(world.told(), told);

@@ -24,8 +24,9 @@ fn uses_beyond_the_quota_take_nothing_from_others() {
     assert_eq!(world.has("shop/a"), ips(&["192.0.2.2"]));
     assert_eq!(world.has("shop/b"), ips(&["192.0.2.3"]));
     assert!(world.told().contains(
-        &"evil/all AddressIgnored: 192.0.2.2, 192.0.2.3 in externalIPs or status is ignored, no pool gives \
-          it: pool \"p\": the namespace has 2 of the 2 addresses of its quota"
+        &"evil/all AddressIgnored: 192.0.2.2, 192.0.2.3 in externalIPs or status is ignored and may be granted \
+            to others, because no pool would grant it: pool \"p\": the namespace has 2 of the 2 addresses of \
+            its quota"
             .to_owned()
     ));
     // Uses that count are part of the quota.
@@ -85,7 +86,8 @@ fn a_use_of_what_another_namespace_has_is_ignored_until_that_one_lets_go() {
     world.with([shares("shop/a", 80)]);
     world.with([user("evil/all", &["192.0.2.0"])]);
     assert!(world.told().contains(
-        &"evil/all AddressIgnored: 192.0.2.0 in externalIPs or status is ignored, no pool gives it: pool \
+        &"evil/all AddressIgnored: 192.0.2.0 in externalIPs or status is ignored and may be granted to others, \
+            because no pool would grant it: pool \
           \"p\": Service shop/a uses 192.0.2.0"
             .to_owned()
     ));
@@ -177,8 +179,9 @@ fn a_service_is_told_once_of_what_is_ignored() {
     assert_eq!(
         notices,
         [
-            "evil/all AddressIgnored: 192.0.2.0, 192.0.2.1, 192.0.2.2 and 253 more in externalIPs or status \
-          is ignored, no pool gives it: pool \"p\": the namespace has 0 of the 0 addresses of its quota"
+            "evil/all AddressIgnored: 192.0.2.0, 192.0.2.1, 192.0.2.2 and 253 more in externalIPs or status is \
+             ignored and may be granted to others, because no pool would grant it: pool \"p\": the namespace \
+             has 0 of the 0 addresses of its quota"
         ]
     );
     world.relist();
@@ -200,8 +203,9 @@ fn of_one_service_so_many_uses_are_looked_at() {
     assert_eq!(world.machine.ledger.uses.of("evil").len(), MOST_USES);
     assert_eq!(world.has("shop/a"), ips(&["192.0.3.0"]));
     let told = world.told();
-    let ignored = "evil/all AddressIgnored: 192.0.3.0 in externalIPs or status is ignored, no pool gives it: \
-                   pool \"p\": of those that were not given the first 256 are looked at";
+    let ignored = "evil/all AddressIgnored: 192.0.3.0 in externalIPs or status is ignored and may be granted to \
+        others, because no pool would grant it: pool \"p\": only the first 256 addresses that are used without \
+        a grant are looked at";
     assert!(told.iter().any(|it| it == ignored), "{told:?}");
 }
 

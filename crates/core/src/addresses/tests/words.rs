@@ -49,7 +49,7 @@ fn every_refusal_says_which_pool_why_and_what_helps() {
     let expected = [
         (
             "shop/full",
-            "pool \"full\": no free IPv4 address; add addresses to a pool; the oldest that waits \
+            "pool \"full\": no free IPv4 address; add addresses to a pool; the request that has waited longest \
              gets the first free one",
         ),
         (
@@ -69,7 +69,7 @@ fn every_refusal_says_which_pool_why_and_what_helps() {
         ),
         (
             "shop/six",
-            "pool \"six\": has no IPv4; add IPv4 addresses to it, or use another AddressPool",
+            "pool \"six\": has no IPv4 addresses; add IPv4 addresses to it, or use another AddressPool",
         ),
         (
             "shop/avoided",
@@ -83,8 +83,8 @@ fn every_refusal_says_which_pool_why_and_what_helps() {
         (
             "shop/taken",
             "pool \"full\": 192.0.2.1 is held by Service shop/has, which does not share it under \
-             the same key; ask for another address, or share it: same bowline.dev/allow-shared-ip, \
-             other ports",
+             the same key; ask for another address, or share it: give both Services the same \
+             bowline.dev/allow-shared-ip and different ports",
         ),
         (
             "shop/family",
@@ -106,7 +106,7 @@ fn an_address_that_rests_is_not_to_be_shared_but_waited_for() {
     world.with([asks("192.0.2.1", "shop/web")]);
     assert_eq!(
         told(&world, "shop/web"),
-        "pool \"p\": 192.0.2.1 rests after its last holder; wait until its rest is over, or ask for \
+        "pool \"p\": 192.0.2.1 rests after its last holder gave it up; wait until its rest is over, or ask for \
          another address"
     );
 }
@@ -140,8 +140,8 @@ fn who_names_no_pool_where_none_is_for_all_is_told_of_those_there_are() {
     assert_eq!(
         told(&world, "shop/web"),
         format!(
-            "no AddressPool is for those who name none: pool \"old\": is being deleted; pool \
-             \"own\": is for those who name it (autoAssign is off); {helps}"
+            "no AddressPool allows automatic assignment: pool \"old\": is being deleted; pool \
+             \"own\": is used only when it is named (autoAssign is off); {helps}"
         )
     );
 }
@@ -154,7 +154,9 @@ fn who_no_longer_asks_for_an_address_is_told_that_it_gave_it_up() {
     world.edit("shop/web", |request| request.ask = Ok(Ask::Nothing));
     assert_eq!(
         world.notices,
-        ["shop/web AddressReleased: gave up 192.0.2.0: it no longer asks for an address of a pool"]
+        [
+            "shop/web AddressReleased: released 192.0.2.0: it no longer asks for an address of a pool"
+        ]
     );
     assert_eq!(world.held(), []);
 }
@@ -176,8 +178,7 @@ fn who_showed_another_address_is_told_from_which_to_which_and_why() {
         ),
     ]);
     let expected = [
-        "shop/asks AddressChanged: changed from 127.0.0.1 to 192.0.2.2 of pool p: it asks for \
-         another one",
+        "shop/asks AddressChanged: changed from 127.0.0.1 to 192.0.2.2 of pool p: it asks for another address",
         "shop/foreign AddressChanged: changed from 203.0.113.7 to 192.0.2.1 of pool p: 203.0.113.7 \
          is in no pool",
         "shop/same AddressAssigned: assigned 192.0.2.0 of pool p",
@@ -214,9 +215,9 @@ fn the_pools_before_the_one_that_somebody_has_are_told_with_the_reason() {
         AddressRequest { ask: Ok(Ask::Nothing), ..service("shop/nothing") },
     ]);
     let good = "c-good: no free IPv4 address";
-    let by_name = "d-own: is for those who name it (autoAssign is off)";
+    let by_name = "d-own: is used only when it is named (autoAssign is off)";
     assert_eq!(passed(&world, "shop/none"), [banks, full, good, by_name]);
-    let other = |pool: &str| format!("{pool}: another one is asked for");
+    let other = |pool: &str| format!("{pool}: another pool is asked for");
     assert_eq!(
         passed(&world, "shop/named"),
         [other("b-banks"), full.to_owned(), other("c-good"), other("d-own")]

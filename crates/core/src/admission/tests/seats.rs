@@ -27,7 +27,7 @@ fn the_oldest_are_admitted_and_what_is_left_is_kept_for_the_first_who_waits() {
     let told_of = |name| told[&consumer(name)].clone();
     let requested = format!("{left}, and 5 is requested");
     assert_eq!(told_of("b"), waiting(Reason::NoCapacity, &requested));
-    let kept = format!("{left}, kept for one that has waited longer");
+    let kept = format!("{left}, kept for a consumer that has waited longer");
     assert_eq!(told_of("c"), waiting(Reason::NoCapacity, &kept));
     api.wants([want("a", 1, 5)]);
     api.run();
@@ -155,7 +155,10 @@ fn no_more_than_a_thousand_have_a_seat_where_capacity_is_set() {
     assert_eq!(api.seats().len(), MOST_SEATS);
     assert_eq!(
         told[&consumer("c1000")],
-        waiting(Reason::TooManyConsumers, "load balancer edge has 1000 consumers already")
+        waiting(
+            Reason::TooManyConsumers,
+            "load balancer edge has 1000 consumers already, the most that it can have"
+        )
     );
 }
 

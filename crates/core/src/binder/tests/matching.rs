@@ -250,11 +250,12 @@ fn one_for_use_by_name_is_only_for_the_claim_that_it_is_reserved_for() {
     let named = asking("bank/named", |ask| ask.load_balancer = Some("edge".into()));
     let mut api = Api::new([shared("edge")], [claim("shop/web", amounts(0, 0)), named]);
     api.run();
-    let why = "edge: it is for use by name, and not reserved for this claim";
+    let why = "edge: its allowedNamespaces let namespaces use it by name, and it is not reserved for this claim";
     let report = api.report("shop/web");
     assert!(report.message.contains(why), "{}", report.message);
     let report = api.report("bank/named");
-    let why = "load balancer \"edge\": it is for use by name, and not reserved for this claim";
+    let why = "load balancer \"edge\": its allowedNamespaces let namespaces use it by name, and it is not \
+        reserved for this claim";
     assert_eq!(*report.message, *why);
     api.edit_lb("edge", |lb| {
         lb.tie.claim = Some(ClaimRef { key: key("shop/web"), uid: None });

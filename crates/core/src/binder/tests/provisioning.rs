@@ -102,7 +102,8 @@ fn what_a_class_made_for_some_is_for_them_alone_when_it_is_free_again() {
     api.run();
     assert_eq!(
         *api.report("shop/web").message,
-        *"no load balancer fits: lbc-u: its class gold is not for this namespace, or is gone; none is made, because no class is named and none is the default"
+        *"no load balancer fits: lbc-u: its class gold does not allow this namespace, or does not exist; none \
+            is made, because no class is named and none is the default"
     );
     let labels = [("team".into(), "a".into())].into();
     api.tell(Event::Apply(Box::new(Object::Namespace(Namespace { name: "shop".into(), labels }))));

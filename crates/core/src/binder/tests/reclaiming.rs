@@ -23,7 +23,8 @@ fn retain_waits_for_a_person_who_clears_the_claim_ref() {
     api.run();
     assert_eq!(
         *api.report("shop/web").message,
-        *"no load balancer fits: edge: its claim is gone, and it has not been cleared; none is made, because no class is named and none is the default"
+        *"no load balancer fits: edge: its claim is gone, and its claimRef has not been cleared; none is made, \
+            because no class is named and none is the default"
     );
     api.edit_lb("edge", |lb| lb.tie.claim = None);
     api.run();

@@ -264,7 +264,7 @@ fn a_look_up_that_nobody_waits_for_is_cancelled_and_its_answer_ignored() {
 #[test]
 fn an_answer_without_a_family_that_was_asked_for_is_a_failure() {
     let mut schedule = one(punctual(), Families::V4);
-    let none = v4(Err(Failure::new(FailureKind::Unusable, "there was none")));
+    let none = v4(Err(Failure::new(FailureKind::Unusable, "no answer for this IP family")));
     let effects = step(&mut schedule, answered(1, "a.example", Answers::default()), secs(0));
     assert_eq!(effects, [report("a.example", none, 5)]);
 }

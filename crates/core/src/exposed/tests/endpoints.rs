@@ -40,7 +40,7 @@ fn of_too_many_endpoints_those_stay_that_the_last_view_had() {
     assert_eq!((first.len(), told), (MOST_MEMBERS, vec![]));
     let (then, told) = members(&mut exposed, &settings(), &numbers(0..500 + MOST_MEMBERS));
     assert_eq!(then, first);
-    let message = "500 members of Service a/web get no traffic: a pool has 2000 at most";
+    let message = "500 members of Service a/web get no traffic: a pool can have at most 2000";
     assert_eq!(told, [(Reason::TooManyMembers, message.to_owned())]);
 }
 
@@ -95,7 +95,8 @@ fn the_ports_of_a_namespace_share_its_endpoints_and_keep_those_that_they_have() 
         |first| vec![("evil/early:7000".to_owned(), first), ("evil/early:7001".to_owned(), 0)];
     let message = |number| {
         format!(
-            "{number} members of Service evil/early get no traffic: a namespace has 20000 at all its ports at most"
+            "{number} members of Service evil/early get no traffic: a namespace can have at most 20000 over all \
+             its ports"
         )
     };
     let then = [early(0), evil.clone(), vec![full("shop/web", 80)]].concat();
@@ -147,6 +148,7 @@ fn endpoints_of_an_entry_have_names_of_their_own_and_bad_ones_are_left_out_and_t
     let names: Vec<_> = cluster.services[0].endpoints.iter().map(|e| e.name.to_string()).collect();
     assert_eq!(names, ["same", "10.0.0.2", "10.0.0.3"]);
     let told: Vec<_> = told.iter().map(|t| t.problem.message.to_string()).collect();
-    let why = r#"endpoint 10.0.0.4 is left out: "x\n  server evil 203.0.113.1:80" is no name"#;
+    let why =
+        r#"endpoint 10.0.0.4 is left out: "x\n  server evil 203.0.113.1:80" is not a valid name"#;
     assert_eq!(told, [why]);
 }

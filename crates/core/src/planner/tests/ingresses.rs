@@ -204,8 +204,8 @@ fn a_backend_that_cannot_be_used_is_answered_503_and_its_owner_is_told() {
             r#"Service "none" does not exist"#,
             r#"Service "s" has no port "http""#,
             r#"Service "s" has no port 82"#,
-            r#"Service "name" has an external name, not endpoints"#,
-            "a resource as backend is not supported",
+            r#"Service "name" is of type ExternalName and has no endpoints"#,
+            "a resource as backend is not supported; name a Service",
             r#"port 80 of Service "udp" is not TCP"#,
             "source range",
         ]
@@ -355,7 +355,7 @@ fn without_a_usable_certificate_a_host_keeps_its_tls_and_its_owner_is_told() {
         [
             r#"TLS Secret "none" does not exist"#,
             "no certificate",
-            r#"TLS with Secret "unused" is for no host of a rule"#,
+            r#"TLS with Secret "unused" names no host of a rule"#,
         ]
     );
     assert!(planner.certificates("lb").is_empty());

@@ -333,7 +333,7 @@ fn a_service_has_so_many_listeners_and_no_more() {
     had.sort_unstable();
     assert_eq!(had, (1..=500).flat_map(|port| [port, port]).collect::<Vec<_>>());
     let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
-    let message = "load balancer \"lb\" has at most 1000 listeners for one Service: its last 1500 \
+    let message = "load balancer \"lb\" can have at most 1000 listeners for one Service: its last 1500 \
                    ports are left out";
     assert_eq!(outcome.problems, [Problem::new(Reason::NotSupported, message)]);
     assert_eq!(service_state(&planner, "a/y"), "lb 192.0.2.1 192.0.2.2");

@@ -66,8 +66,9 @@ fn a_service_behind_many_ingresses_has_no_more_members_than_a_namespace_may_have
     let first: Vec<usize> = (0..full).collect();
     assert_eq!(sizes(&resolver), expected(&first));
     let messages = told(&resolver);
-    let message = "2000 members of Service evil/web get no traffic: on a load balancer that others may use a \
-                   namespace has 20000 members of pools at most; claim a load balancer for it to have more";
+    let message = "2000 members of Service evil/web get no traffic: a namespace can have at most 20000 members \
+        of pools on a load balancer that other namespaces may use; claim a load balancer for the namespace to \
+        have more";
     assert_eq!((messages.len(), messages["evil/i0999"].as_str()), (1_000 - full, message));
     // Another namespace gets what it needs, and its changes cost the same as alone.
     resolver.handle(Event::Apply(shard("b", vec![ingress("shop", "web", "web")])));

@@ -148,7 +148,7 @@ fn a_pool_has_no_more_members_than_it_may_and_keeps_those_that_it_has() {
     assert_eq!((first.len(), told(&resolver)), (MOST_MEMBERS, vec![]));
     // Lower addresses that come later take no place of existing members.
     assert_eq!(apply(&mut resolver, slice("t", 80, &numbers(0..500))), None);
-    let message = "500 members of Service shop/web get no traffic: a pool has 2000 at most";
+    let message = "500 members of Service shop/web get no traffic: a pool can have at most 2000";
     let web = consumer(ConsumerKind::Service, "web");
     assert_eq!(told(&resolver), [(web, Reason::TooManyMembers, message.to_owned())]);
     let fewer = apply(&mut resolver, slice("s", 80, &numbers(600..MOST_MEMBERS + 500))).unwrap();

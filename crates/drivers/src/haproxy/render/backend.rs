@@ -211,8 +211,8 @@ fn asked(pool: &Pool) -> Option<Result<(Word, Word), BadText>> {
 pub(super) fn unasked(pool: &Pool) -> Option<(Reason, &'static str)> {
     pool.health_check.as_ref()?.http_path.as_ref()?;
     match asked(pool) {
-        None => Some((Reason::NotSupported, "cannot be made of members that speak h2c")),
-        Some(Err(_)) => Some((Reason::BadValue, "cannot be written for HAProxy")),
+        None => Some((Reason::NotSupported, "cannot be made for members that speak h2c")),
+        Some(Err(_)) => Some((Reason::BadValue, "cannot be written into HAProxy's files")),
         Some(Ok(_)) => None,
     }
 }

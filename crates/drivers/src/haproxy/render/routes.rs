@@ -152,8 +152,10 @@ impl Routes {
             Host::Any => self.any_certificate = Some(certificate.hash.clone()),
             Host::Regex(_) => {
                 for (_, consumer) in &site.rules {
-                    let message =
-                        format!("HAProxy shows no certificate for an expression ({host})");
+                    let message = format!(
+                        "HAProxy cannot serve a certificate for a host that is a regular \
+                             expression ({host})"
+                    );
                     render.refuse(consumer, Reason::NotSupported, message, Extent::Part);
                 }
                 return Ok(());
@@ -220,7 +222,7 @@ impl Routes {
                 return id;
             }
             Action::Respond(status) => format!("answers with status {status}"),
-            Action::Redirect(_) => "redirects to where HAProxy cannot".to_owned(),
+            Action::Redirect(_) => "redirects to a target that HAProxy cannot use".to_owned(),
         };
         let path = quote(&rule.path.value);
         let message = format!("the rule for {path} on host {host} {bad}: it is answered with 503");

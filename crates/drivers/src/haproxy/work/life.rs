@@ -152,7 +152,7 @@ impl HaproxyProcess {
         let cause = if refused {
             loading.hear_out().await;
             let why = self.why(&loading.said);
-            why.unwrap_or_else(|| "it refuses; its log says why".to_owned())
+            why.unwrap_or_else(|| "it refuses its files; its log says why".to_owned())
         } else if loading.silent.is_some_and(|since| since.elapsed() >= MASTER) {
             // The socket's file was removed meanwhile: a new worker takes the socket over and does not create the file.
             "its socket is gone".to_owned()

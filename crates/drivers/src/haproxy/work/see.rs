@@ -48,7 +48,7 @@ impl HaproxyProcess {
             }
             Err(cause) => {
                 self.lost(common);
-                Err(trouble("asking HAProxy what it has", cause))
+                Err(trouble("reading HAProxy's state", cause))
             }
         }
     }
@@ -57,10 +57,13 @@ impl HaproxyProcess {
     /// which commands can be used.
     fn meet(&mut self, common: &mut Common, running: &str) -> Result<(), Error> {
         version::is_usable(running)
-            .map_err(|why| trouble("looking at the HAProxy that runs", why))?;
+            .map_err(|why| trouble("checking the HAProxy that runs", why))?;
         let version = Version::read(running);
         if self.settings.version != version {
-            tracing::info!(version = running, "the HAProxy that runs is another than the program");
+            tracing::info!(
+                version = running,
+                "the HAProxy that runs has another version than the program"
+            );
             self.settings.version = version;
             common.render(self)?;
             self.compare_at = Instant::now();
@@ -117,7 +120,7 @@ impl HaproxyProcess {
         let info = match self.admin.ask("show info\n").await {
             Ok(answer) => readback::info(&answer),
             Err(cause) if self.observed.is_some() => {
-                return Err(trouble("asking HAProxy how it is", cause));
+                return Err(trouble("asking HAProxy for its state", cause));
             }
             Err(_) => {
                 // It may run without its socket.

@@ -182,10 +182,7 @@ impl HaproxyProcess {
         }
         // While a load is in progress another process may have answered; after the load everything is read back.
         if !complaints.is_empty() && !self.loads {
-            tracing::warn!(
-                ?complaints,
-                "HAProxy does not take what it is told; what it has is read back"
-            );
+            tracing::warn!(?complaints, "HAProxy refuses commands; its state is read back");
             self.observe(common).await?;
         }
         Ok(complaints)

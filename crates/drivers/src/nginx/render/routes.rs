@@ -112,8 +112,10 @@ fn is_below(path: &str, prefixes: &BTreeSet<String>) -> bool {
 
 /// The path of a rule as nginx compares it, or why nginx cannot serve the rule.
 fn path(rule: &Rule) -> Result<String, (Reason, String)> {
-    let unusual =
-        |what: &str| Err((Reason::NotSupported, format!("looks at {what}, and nginx does not")));
+    let unusual = |what: &str| {
+        let why = format!("matches on {what}, which is not supported with nginx");
+        Err((Reason::NotSupported, why))
+    };
     if rule.method.is_some() {
         return unusual("the method");
     }
@@ -126,7 +128,7 @@ fn path(rule: &Rule) -> Result<String, (Reason, String)> {
     if rule.path.kind == PathKind::Regex {
         return Err((
             Reason::NotSupported,
-            "is an expression, and nginx takes none here".to_owned(),
+            "is a regular expression, which is not supported with nginx".to_owned(),
         ));
     }
     let bad = |why: BadText| (Reason::BadValue, why.to_string());
@@ -150,7 +152,7 @@ fn lines(render: &mut Render<'_>, host: &Host, rule: &Rule, consumer: &ConsumerR
         Action::Respond(status) => (Reason::BadValue, format!("answers with status {status}")),
         Action::Redirect(redirect) => match redirected(redirect) {
             Ok(line) => return vec![line],
-            Err(why) => (Reason::BadValue, format!("redirects to what {why}")),
+            Err(why) => (Reason::BadValue, format!("redirects to a target that {why}")),
         },
     };
     let path = quote(&rule.path.value);
@@ -170,7 +172,7 @@ fn forward(
         (Some(pool), None) => desired.pools.get(&pool.pool),
         (None, _) => None,
         _ => {
-            let why = "leads to several pools, and nginx does not divide requests here";
+            let why = "leads to several pools, which is not supported with nginx";
             return Err((Reason::NotSupported, why.to_owned()));
         }
     };

@@ -123,24 +123,30 @@ fn what_nginx_cannot_do_is_told_on_the_object_that_asks_for_it() {
     assert_eq!(
         told,
         [
-            ("db", "nginx tells members of clients in version 1 of the PROXY protocol only"),
+            ("db", "nginx speaks only version 1 of the PROXY protocol with members"),
             (
                 "regex",
-                "the host \"~[a-z]+-(dev|test)\\\\.example\" is an expression, and nginx takes none here"
+                "the host \"~[a-z]+-(dev|test)\\\\.example\" is a regular expression, which is not supported \
+                 with nginx"
             ),
             (
                 "rules",
-                "the rule for \"/c\" on host rules.example looks at the method, and nginx does not: it is not used"
+                "the rule for \"/c\" on host rules.example matches on the method, which is not supported with \
+                 nginx: it is not used"
             ),
             (
                 "rules",
-                "the rule for \"/r/.*\" on host rules.example is an expression, and nginx takes none here: it is not used"
+                "the rule for \"/r/.*\" on host rules.example is a regular expression, which is not supported \
+                 with nginx: it is not used"
             ),
             (
                 "web",
                 "the rule for \"/odd;#'\\\"{}$%\\\\x\" on host shop.example has a character that cannot be written there: it is not used",
             ),
-            ("web", "nginx checks no members: what one does not take is tried with another"),
+            (
+                "web",
+                "nginx does not check members: what one member does not accept is tried with another"
+            ),
         ]
     );
 }

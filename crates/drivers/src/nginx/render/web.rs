@@ -68,9 +68,10 @@ impl Render<'_> {
                 Ok(_) => return true,
                 Err(why) => (Reason::BadValue, why.to_string()),
             },
-            Host::Regex(_) => {
-                (Reason::NotSupported, "is an expression, and nginx takes none here".to_owned())
-            }
+            Host::Regex(_) => (
+                Reason::NotSupported,
+                "is a regular expression, which is not supported with nginx".to_owned(),
+            ),
         };
         for (_, consumer) in &site.rules {
             let message = format!("the host {} {why}", quote(&host.to_string()));

@@ -24,7 +24,10 @@ impl<P: Program> Worker<P> {
             }
             Some(why) => {
                 self.common.search_for(tried, why);
-                let what = format!("{} refuses its files; what it refuses is looked for", P::NAME);
+                let what = format!(
+                    "{} refuses its files; the agent searches for the objects that it refuses",
+                    P::NAME
+                );
                 self.trouble = Some(what);
                 Ok(false)
             }

@@ -96,7 +96,7 @@ fn an_error_names_file_line_and_what_was_evaluated() {
         ("a\n{{ if true }}", "t.tmpl:2: {{ if }} has no {{ end }}"),
         (
             "{{ range .Services }}{{ if true }}x{{ end }}{{ end }}\n{{ Add \"a\" }}",
-            "t.tmpl:2: evaluating {{ Add \"a\" }}: execution error: Add: string is no whole number",
+            "t.tmpl:2: evaluating {{ Add \"a\" }}: execution error: Add: string is not a whole number",
         ),
     ];
     for (source, expected) in cases {

@@ -151,8 +151,8 @@ async fn what_is_said_of_others_is_not_told_on_an_object() {
     let done = publisher.write(&of(&["one", "two"]), Instant::now()).await.unwrap();
     let messages: Vec<_> =
         done.refused.iter().map(|told| told.problem.message.to_string()).collect();
-    let generic = "the configuration with it and others is refused, so it is left out; the log of the agent \
-                   has what was said";
+    let generic = "the configuration with this object and others is refused, so the object is left out; the \
+        agent's log has the output of the check";
     assert_eq!(messages, [generic]);
 }
 
@@ -169,8 +169,7 @@ async fn a_check_that_refuses_everything_leaves_what_is_there() {
     stage.publisher(None, &[]).write(&of(&["a"]), Instant::now()).await.unwrap();
     let mut publisher = stage.publisher(Some("echo never; exit 1"), &[]);
     let error = publisher.write(&of(&["a", "b"]), Instant::now()).await.unwrap_err().to_string();
-    let why =
-        "the check of the configuration: exit status: 1; it printed: never; what is in place stays";
+    let why = "the check of the configuration: exit status: 1; it printed: never; the files in place stay";
     assert_eq!((error.as_str(), stage.read("out").as_str()), (why, "a\n"));
 }
 

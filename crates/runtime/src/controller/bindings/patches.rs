@@ -72,7 +72,7 @@ pub(super) fn standing(
         type_: names::CONDITION_IDLE.to_owned(),
         status: "True".to_owned(),
         reason: names::REASON_NO_CONSUMERS.to_owned(),
-        message: "nobody uses it".to_owned(),
+        message: "it has no consumers".to_owned(),
         observed_generation: None,
         last_transition_time: Time(Timestamp::from_second(since).unwrap_or(clock)),
     }));

@@ -269,7 +269,7 @@ impl State {
         let Some(uid) = self.uid(lb) else { return };
         let (kind, name) = (ConsumerKind::LoadBalancer, Arc::clone(lb));
         let message = format!(
-            "Secret {} is of another type and in the way of Bowline's: delete it",
+            "Secret {} has the name of one of Bowline's Secrets, and another type: delete it",
             tried.name
         );
         self.outbox.announce(Announcement {

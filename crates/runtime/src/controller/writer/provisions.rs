@@ -34,10 +34,11 @@ impl Writer {
                 Standing::Coming(format!("{} is being removed", objects.say(part)).into())
             }
             Ok(Progress::Blocked(part)) => Standing::Failed(
-                format!("{} is in the way and not Bowline's: delete it", objects.say(part)).into(),
+                format!("{} exists and is not Bowline's: delete it", objects.say(part)).into(),
             ),
             Ok(Progress::Restless) => Standing::Failed(
-                "its objects are not as they were written: does somebody else change them?".into(),
+                "its objects change after every write: see whether another controller writes them"
+                    .into(),
             ),
             Err(Trouble(why)) => Standing::Failed(why.into()),
         };
@@ -106,7 +107,9 @@ impl Objects {
                  by a Role such as bowline-controller has in {}",
                 self.own
             ),
-            404 => format!("cannot {doing} {what}: make namespace {namespace}"),
+            404 => {
+                format!("cannot {doing} {what}: namespace {namespace} does not exist; create it")
+            }
             _ => format!("cannot {doing} {what}: {why}"),
         })
     }

@@ -53,7 +53,7 @@ impl Site {
             },
             "status": {"conditions": [
                 condition("Bound", "Bound", "claim shop/web has it"),
-                condition(names::CONDITION_IDLE, names::REASON_NO_CONSUMERS, "nobody uses it"),
+                condition(names::CONDITION_IDLE, names::REASON_NO_CONSUMERS, "it has no consumers"),
             ]},
         });
         let claim = json!({
