@@ -89,7 +89,7 @@ impl ChainView {
     pub(super) fn not_programmed(&self) -> Option<ProblemView> {
         let condition = self.condition(names::CONDITION_SERVICE_PROGRAMMED)?;
         let (reason, message) = (condition.reason.clone(), condition.message.clone());
-        (condition.status != "True").then_some(ProblemView { reason, message })
+        (condition.status != "True").then_some(ProblemView { reason, message, remedy: None })
     }
 
     /// The leader's condition of a type.

@@ -14,7 +14,9 @@ use bowline_core::outcome::{Problem, Reason, State};
 use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
 use bowline_core::point::Point;
 use bowline_core::status::Waiting;
+use bowline_core::update::{Extent, ListenerKey};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The kind of object to explain.
@@ -98,6 +100,9 @@ pub(super) struct ListenerView {
     /// Host names by which it is reached, if its address is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hostnames: Vec<Arc<str>>,
+    /// Whether an agent could not open it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) closed: bool,
     /// The display name of the pool; None if rules decide.
     #[serde(skip)]
     pub(super) to: Option<String>,
@@ -138,17 +143,28 @@ pub(super) struct PoolView {
 pub(super) struct ProblemView {
     pub(super) reason: String,
     pub(super) message: String,
+    /// What helps, where the message does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
 }
 
 impl From<&Problem> for ProblemView {
     fn from(problem: &Problem) -> Self {
-        Self { reason: problem.reason.to_string(), message: problem.message.to_string() }
+        Self {
+            reason: problem.reason.to_string(),
+            message: problem.message.to_string(),
+            remedy: why::remedy(problem).map(str::to_owned),
+        }
     }
 }
 
 impl From<&Told> for ProblemView {
     fn from(told: &Told) -> Self {
-        Self { reason: told.reason.clone(), message: told.message.clone() }
+        Self {
+            reason: told.reason.clone(),
+            message: told.message.clone(),
+            remedy: told.remedy.map(str::to_owned),
+        }
     }
 }
 
@@ -268,6 +284,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.recorded = Some(recorded(facts, load_balancer, parts));
             let applied = AppliedView::of(facts, load_balancer);
             view.problems.extend(undone(facts, load_balancer, &outcome.consumer));
+            view.problems.extend(applied.problem(load_balancer));
             view.applied = Some(applied);
         }
     }
@@ -278,7 +295,10 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
 fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<ProblemView> {
     let withheld = withheld(facts, load_balancer, consumer);
     let Some(agents) = facts.agents.get(load_balancer) else { return withheld };
-    let refused = agents.joint.refused.iter().filter(|it| it.consumer == *consumer);
+    let shared = consumer.kind == ConsumerKind::Ingress;
+    let refused = agents.joint.refused.iter().filter(|it| {
+        it.consumer == *consumer || shared && it.consumer.kind == ConsumerKind::LoadBalancer
+    });
     // If the leader withholds a certificate, the agent knows only that it is missing.
     let refused =
         refused.filter(|it| withheld.is_empty() || it.problem.reason != Reason::SecretNotFound);
@@ -290,6 +310,7 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
         problems.push(ProblemView {
             reason: why.reason().to_owned(),
             message: why.message(load_balancer),
+            remedy: None,
         });
     }
     problems
@@ -303,7 +324,13 @@ fn withheld(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<P
     let ingress = consumer.kind == ConsumerKind::Ingress;
     let told = told
         .filter(|it| ingress && *it.namespace == *consumer.namespace && *it.name == *consumer.name);
-    told.map(|it| ProblemView { reason: it.reason.clone(), message: it.message.clone() }).collect()
+    let remedy = why::remedy_of(Reason::TooManyCertificates);
+    told.map(|it| ProblemView {
+        reason: it.reason.clone(),
+        message: it.message.clone(),
+        remedy: remedy.map(str::to_owned),
+    })
+    .collect()
 }
 
 /// The listeners of a consumer: its own, or those that the Ingresses of its load balancer share.
@@ -316,11 +343,25 @@ fn listeners(
     let shared =
         facts.planner.parts(ConsumerKind::LoadBalancer, &ObjectKey::new("", load_balancer.clone()));
     let parts = if kind == ConsumerKind::Ingress { shared } else { parts };
-    all_listeners(parts, &facts.hostnames(load_balancer))
+    all_listeners(facts, load_balancer, parts)
 }
 
 /// The listeners of some fragments on a load balancer with these host names.
-pub(super) fn all_listeners(parts: &[Arc<Fragment>], names: &[Arc<str>]) -> Vec<ListenerView> {
+pub(super) fn all_listeners(
+    facts: &Facts,
+    load_balancer: &str,
+    parts: &[Arc<Fragment>],
+) -> Vec<ListenerView> {
+    let names = facts.hostnames(load_balancer);
+    let agents = facts.agents.get(load_balancer);
+    let refused = agents.map_or(&[][..], |it| &it.joint.refused);
+    let shut: BTreeSet<_> = refused
+        .iter()
+        .filter_map(|it| match it.extent {
+            Extent::Listener(key) => Some(key),
+            _ => None,
+        })
+        .collect();
     let pools: Vec<&Pool> = parts.iter().flat_map(|part| &part.pools).collect();
     let name = |wanted: &str| {
         let found = pools.iter().find(|pool| &*pool.name == wanted);
@@ -329,7 +370,8 @@ pub(super) fn all_listeners(parts: &[Arc<Fragment>], names: &[Arc<str>]) -> Vec<
     let all = parts.iter().flat_map(|part| &part.listeners);
     all.map(|listener| ListenerView {
         listener: listener.clone(),
-        hostnames: if listener.address == BY_NAME { names.to_vec() } else { Vec::new() },
+        closed: shut.contains(&ListenerKey::of(listener)),
+        hostnames: if listener.address == BY_NAME { names.clone() } else { Vec::new() },
         to: match &listener.serves {
             Serves::Pool(pool) => Some(name(pool)),
             Serves::Entry(_) => None,

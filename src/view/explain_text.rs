@@ -136,8 +136,14 @@ fn planned(out: &mut String, view: &ConsumerView) {
 }
 
 fn listeners(out: &mut String, all: &[ListenerView]) {
-    for (index, listener) in all.iter().enumerate() {
-        let label = if index == 0 { "Listens at" } else { "" };
+    let (closed, open): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.closed);
+    let label = |text, index| if index == 0 { text } else { "" };
+    for (index, listener) in closed.iter().enumerate() {
+        let at = listener_at(&listener.listener, &listener.hostnames);
+        row(out, label("Not open", index), &at);
+    }
+    for (index, listener) in open.into_iter().enumerate() {
+        let label = label("Listens at", index);
         let to = listener.to.as_deref().map(|pool| format!(" → {pool}")).unwrap_or_default();
         row(out, label, &format!("{}{to}", listener_at(&listener.listener, &listener.hostnames)));
     }
@@ -167,6 +173,10 @@ fn problems(out: &mut String, view: &ConsumerView) {
     out.push_str("  Problems\n");
     for problem in &view.problems {
         bullet(out, "    - ", &format!("{}: {}", problem.reason, problem.message));
+        if let Some(remedy) = problem.remedy.as_ref().filter(|it| view.remedy.as_ref() != Some(it))
+        {
+            bullet(out, "      What helps: ", remedy);
+        }
     }
 }
 
@@ -199,6 +209,7 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
         out.push_str("\n  Listeners\n");
         let rows = view.listeners.iter().map(|listener| {
             let to = listener.to.as_deref().unwrap_or("the rules of its Ingresses");
+            let to = if listener.closed { "(not open)" } else { to };
             vec![listener_at(&listener.listener, &listener.hostnames), format!("→ {to}")]
         });
         out.push_str(&columns(&rows.collect::<Vec<_>>(), "    "));

@@ -54,7 +54,11 @@ impl Told {
     /// As a problem, with its remedy.
     pub(super) fn whole(&self) -> ProblemView {
         let helps = self.remedy.map(|remedy| format!("; {remedy}")).unwrap_or_default();
-        ProblemView { reason: self.reason.clone(), message: format!("{}{helps}", self.message) }
+        ProblemView {
+            reason: self.reason.clone(),
+            message: format!("{}{helps}", self.message),
+            remedy: None,
+        }
     }
 }
 

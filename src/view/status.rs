@@ -12,6 +12,7 @@ use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, State};
 use bowline_core::point::Point;
 use bowline_core::programmed::{History, LeaseReport, Pending, Phase};
+use bowline_core::status::Waiting;
 use bowline_runtime::controller::has_driver;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
@@ -190,6 +191,23 @@ impl AppliedView {
     }
 }
 
+impl AppliedView {
+    /// What is wrong with the agents of a load balancer for all its consumers. None: they carry its traffic.
+    pub(super) fn problem(&self, load_balancer: &str) -> Option<ProblemView> {
+        let waiting = match self.state {
+            Applied::NoAgent => Waiting::Agent(Pending::NoAgent),
+            Applied::Silent => Waiting::Agent(Pending::AgentSilent),
+            Applied::NoDriver => Waiting::NoDriver,
+            Applied::Failed => {
+                Waiting::Agent(Pending::AgentFailed(self.error.clone().unwrap_or_default().into()))
+            }
+            Applied::Yes | Applied::Older | Applied::NotRecorded | Applied::Nothing => return None,
+        };
+        let (reason, message) = (waiting.reason().to_owned(), waiting.message(load_balancer));
+        Some(ProblemView { reason, message, remedy: None })
+    }
+}
+
 /// Judges as the leader does, from what is recorded; only the leader can tell how old a report is. An
 /// overdue agent is ignored only if another agent has renewed in time.
 fn applied(facts: &Facts, load_balancer: &str, agents: &Agents) -> Applied {
@@ -301,7 +319,7 @@ impl LoadBalancerView {
             claim_ref: object.spec.claim_ref.clone(),
             allowed_namespaces: object.spec.allowed_namespaces.clone(),
             open_to: open_to(object),
-            listeners: all_listeners(&parts, &hostnames),
+            listeners: all_listeners(facts, name, &parts),
             consumers: planner.consumers(name).map(ConsumerName::from).collect(),
             refused,
             unlisted: report.map_or(0, |report| report.unlisted.count),

@@ -6,6 +6,7 @@ use bowline_api::{convert, names};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::planner::{Ask, Asked, By, NotOurs, Why};
+use bowline_core::remedy;
 
 /// A reason and a remedy.
 #[derive(Debug, PartialEq)]
@@ -110,23 +111,12 @@ fn asks(asked: &Asked) -> String {
     }
 }
 
-/// A remedy for a refusal; None if the problem's message contains it.
+/// What helps against a problem. None: there is nothing to do, or the message says it.
 pub(super) fn remedy(problem: &Problem) -> Option<&'static str> {
-    match problem.reason {
-        Reason::LoadBalancerNotFound => {
-            Some("correct the name; kubectl get lb lists the load balancers")
-        }
-        Reason::ClaimNotBound => {
-            Some("see the claim with kubectl get lbc; bowline explain lbc/NAME says why it waits")
-        }
-        Reason::NotAllowed => Some(
-            "ask an administrator to open the load balancer by allowedNamespaces, or to claim it for \
-             the namespace",
-        ),
-        Reason::NoAddress => Some(
-            "give the load balancer spec.addresses of the Service's families, or start its agent \
-             with --address",
-        ),
-        _ => None,
-    }
+    remedy_of(problem.reason)
+}
+
+/// What helps against problems of a reason.
+pub(super) fn remedy_of(reason: Reason) -> Option<&'static str> {
+    remedy::of(reason).map(|remedy| remedy.what)
 }

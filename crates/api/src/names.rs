@@ -40,6 +40,10 @@ pub const CONDITION_PROGRAMMED: &str = "Programmed";
 /// Condition of Services: whether a load balancer serves them. It has Bowline's domain, because all controllers share
 /// the conditions of a Service.
 pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
+/// Of a LoadBalancer: True while a listener is not open, or a pool has no endpoint that answers.
+pub const CONDITION_DEGRADED: &str = "Degraded";
+/// The same of a Service: True while endpoints of it do not answer. The condition is there only while it is True.
+pub const CONDITION_SERVICE_DEGRADED: &str = "bowline.dev/Degraded";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
 

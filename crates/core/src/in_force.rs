@@ -3,10 +3,12 @@
 //! controller calls it before it renders a status.
 
 use crate::key::{ConsumerKind, ConsumerRef};
+use crate::outcome::Reason;
 use crate::programmed::Verdict;
 use crate::replicas::Joint;
-use crate::status::{self, Undone};
+use crate::status::{self, Condition, Undone};
 use crate::update::{Extent, ListenerKey, Refusal};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// What not all agents do for a consumer, and how many refusals they do not name that may be of it. `withheld` are the
@@ -23,7 +25,52 @@ pub fn undone(
         shared && refusal.consumer.kind == ConsumerKind::LoadBalancer
             || refusal.consumer == *consumer
     });
+    // Endpoints that do not answer leave the plan in force: see `degraded`.
+    let refusals = refusals.filter(|refusal| !refusal.problem.reason.is_health());
     (Undone::of(refusals, listeners), joint.unlisted.may_concern(consumer))
+}
+
+/// What is wrong with the endpoints of a consumer whose plan is in force. None: nothing that an agent knows of.
+pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
+    let ill = joint.refused.iter().filter(|it| it.problem.reason.is_health());
+    let problems: Vec<_> =
+        ill.filter(|it| it.consumer == *consumer).map(|it| it.problem.clone()).collect();
+    status::worst(&problems).map(|(reason, message)| Condition { holds: true, reason, message })
+}
+
+/// Whether a load balancer does less than it should: a listener that is not open, or a pool without an endpoint that
+/// answers. False without a reason to say so: everything is open.
+pub fn load_balancer_degraded(joint: &Joint) -> Condition {
+    let counts = |it: &&Refusal| match &it.extent {
+        Extent::Listener(_) => it.unserved().is_none(),
+        _ => matches!(it.problem.reason, Reason::NoEndpoints | Reason::EndpointsDown),
+    };
+    let problems: Vec<_> =
+        joint.refused.iter().filter(counts).map(|it| it.problem.clone()).collect();
+    match status::worst(&problems) {
+        Some((reason, message)) => Condition { holds: true, reason, message },
+        None => Condition {
+            holds: false,
+            reason: "AllServed".into(),
+            message: "every listener is open, and every pool has an endpoint that answers, as far as agents know"
+                .into(),
+        },
+    }
+}
+
+/// Whether agents could open none of these listeners, of which there is at least one.
+pub fn is_closed(joint: &Joint, listeners: impl IntoIterator<Item = ListenerKey>) -> bool {
+    let shut: BTreeSet<_> = joint
+        .refused
+        .iter()
+        .filter(|it| it.unserved().is_none())
+        .filter_map(|it| match it.extent {
+            Extent::Listener(key) => Some(key),
+            _ => None,
+        })
+        .collect();
+    let mut listeners = listeners.into_iter().peekable();
+    !shut.is_empty() && listeners.peek().is_some() && listeners.all(|key| shut.contains(&key))
 }
 
 /// What agents could not open of all `listeners` on a load balancer, and how many refusals they do not name. A listener
@@ -62,7 +109,7 @@ pub fn addresses_in_force(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::{Problem, Reason};
+    use crate::outcome::Problem;
     use crate::plan::Transport;
     use crate::programmed::{Pending, Phase};
 
@@ -112,6 +159,30 @@ mod tests {
         assert!(closed(&taken, [listener(80)]).0.is_nothing());
         let failed = joint(vec![refusal(&web, Reason::BindFailed, 80)]);
         assert!(!closed(&failed, [listener(80)]).0.is_nothing());
+    }
+
+    #[test]
+    fn endpoints_that_do_not_answer_degrade_a_consumer_whose_plan_is_in_force() {
+        let web = consumer(ConsumerKind::Service, "web");
+        let problem = Problem::new(Reason::EndpointsDown, "no endpoint answers");
+        let ill = Refusal { consumer: web.clone(), problem, extent: Extent::Part };
+        let joint = joint(vec![ill]);
+        assert!(undone(&joint, &[], &web, [listener(80)]).0.is_nothing());
+        let (reason, message) = ("EndpointsDown".into(), "no endpoint answers".into());
+        assert_eq!(degraded(&joint, &web), Some(Condition { holds: true, reason, message }));
+        assert_eq!(degraded(&joint, &consumer(ConsumerKind::Service, "other")), None);
+        assert!(load_balancer_degraded(&joint).holds);
+        assert!(!load_balancer_degraded(&Joint::default()).holds);
+    }
+
+    #[test]
+    fn a_load_balancer_is_closed_when_none_of_its_listeners_is_open() {
+        let lb = consumer(ConsumerKind::LoadBalancer, "edge");
+        let joint = joint(vec![refusal(&lb, Reason::BindFailed, 80)]);
+        assert!(is_closed(&joint, [listener(80)]));
+        assert!(!is_closed(&joint, [listener(80), listener(443)]));
+        assert!(!is_closed(&joint, []));
+        assert!(!is_closed(&Joint::default(), [listener(80)]));
     }
 
     #[test]

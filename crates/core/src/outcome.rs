@@ -98,6 +98,12 @@ pub enum Reason {
     NoDescriptors,
     /// An agent of another version cannot read its plan.
     PlanUnread,
+    /// A pool has no ready endpoint.
+    NoEndpoints,
+    /// No endpoint of a pool answers.
+    EndpointsDown,
+    /// Some endpoints of a pool do not answer.
+    EndpointsFailing,
     /// The requester has every address that it requests. No problem: the reason of a condition that is true.
     Assigned,
     /// The requester no longer requests an address, and the one that it had is being released. No problem either.
@@ -107,9 +113,68 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 49] = [
+        Self::LoadBalancerNotFound,
+        Self::ClaimNotBound,
+        Self::NotAllowed,
+        Self::NoAddress,
+        Self::AddressNotAvailable,
+        Self::PortTaken,
+        Self::HostTaken,
+        Self::PathTaken,
+        Self::BackendNotFound,
+        Self::BackendNotSupported,
+        Self::SecretNotFound,
+        Self::BadCertificate,
+        Self::BadValue,
+        Self::BadTuning,
+        Self::NotSupported,
+        Self::BindFailed,
+        Self::NoNodePort,
+        Self::EphemeralPort,
+        Self::RefusedByCheck,
+        Self::TemplateFailed,
+        Self::NoCapacity,
+        Self::RequestsRequired,
+        Self::TooManyConsumers,
+        Self::SeatPending,
+        Self::Recording,
+        Self::NamePending,
+        Self::PoolNotFound,
+        Self::PoolNotUsed,
+        Self::QuotaReached,
+        Self::NotInPool,
+        Self::AddressTaken,
+        Self::WrongFamily,
+        Self::NoPool,
+        Self::PoolsExhausted,
+        Self::NameFailed,
+        Self::NameUnusable,
+        Self::MemberRefused,
+        Self::TooManyMembers,
+        Self::TooManyListeners,
+        Self::TooManyCertificates,
+        Self::TooManyNames,
+        Self::NoDescriptors,
+        Self::PlanUnread,
+        Self::NoEndpoints,
+        Self::EndpointsDown,
+        Self::EndpointsFailing,
+        Self::Assigned,
+        Self::Released,
+        Self::Unknown,
+    ];
+
     /// Whether it concerns tuning only: the consumer is served all the same, with the default.
     pub fn is_warning(self) -> bool {
         matches!(self, Self::BadTuning)
+    }
+
+    /// Whether it is about endpoints of a pool: what the consumer wants is in force, but its clients are not served, or by
+    /// some endpoints only.
+    pub fn is_health(self) -> bool {
+        matches!(self, Self::NoEndpoints | Self::EndpointsDown | Self::EndpointsFailing)
     }
 
     /// Whether it passes in a moment: it is neither told in an Event nor counted.

@@ -21,6 +21,7 @@ mod sites;
 mod tests;
 
 use crate::hash::PlanHash;
+use crate::health;
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::members::MemberRules;
 use crate::objects::{Node, Slice};
@@ -38,6 +39,7 @@ use pools::Pools;
 pub use shards::Written;
 use shards::{Shards, Swap};
 use sites::Sites;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -364,6 +366,25 @@ impl Resolver {
             Refusal { consumer: consumer.clone(), problem, extent }
         });
         self.pools.left_out().chain(self.listeners.left_out()).chain(unread)
+    }
+
+    /// What the update says of pools, for the machine that reports pools without a member that answers.
+    pub fn pools_of(&self, update: &Update) -> Vec<health::Event> {
+        let put = update.pools.iter().map(|change| match change {
+            Change::Put(name, _) | Change::Remove(name) => name,
+        });
+        let members = update.members.iter().map(|change| &change.pool);
+        let names: BTreeSet<_> = put.chain(members).collect();
+        let event = |name: &Arc<str>| match self.pools.given(name) {
+            Some((consumer, pool, ready)) => health::Event::Pool {
+                name: Arc::clone(name),
+                consumer: consumer.clone(),
+                service: pool.service.clone(),
+                ready,
+            },
+            None => health::Event::Removed(Arc::clone(name)),
+        };
+        names.into_iter().map(event).collect()
     }
 
     /// Whether [`Self::left_out`] changed since the last call. It may change without an update.

@@ -310,18 +310,24 @@ fn still_served(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point>
     kept
 }
 
-/// The condition of a consumer that is not in force, or not wholly.
-fn not_all(problems: &[Problem], rest: bool) -> Condition {
+/// The reason of the first of these problems, and a message with the first few. None: there are no problems.
+pub(crate) fn worst(problems: &[Problem]) -> Option<(Arc<str>, Arc<str>)> {
+    let first = problems.first()?;
     let named: Vec<_> = problems.iter().take(MOST_NAMED).map(|it| &*it.message).collect();
     let mut message = named.join("; ");
     if let more @ 1.. = problems.len().saturating_sub(MOST_NAMED) {
         message.push_str(&format!("; and {more} more"));
     }
+    Some((first.reason.to_string().into(), message.into()))
+}
+
+/// Not in force, or not all of it.
+fn not_all(problems: &[Problem], rest: bool) -> Condition {
+    let (reason, mut message) = worst(problems).unwrap_or_default();
     if rest {
-        message.push_str("; the rest is served");
+        message = format!("{message}; the rest is served").into();
     }
-    let reason = problems.first().map_or_else(String::new, |it| it.reason.to_string());
-    Condition { holds: false, reason: reason.into(), message: message.into() }
+    Condition { holds: false, reason, message }
 }
 
 /// The condition of a consumer in force. It lists problems that do not keep the consumer from being served.
@@ -387,6 +393,8 @@ pub struct Known<'a, C, R> {
     pub made: Option<&'a Condition>,
     /// Whether it has the addresses of its AddressPool. None: it requests none.
     pub assigned: Option<&'a Condition>,
+    /// Whether none of its listeners is open.
+    pub closed: bool,
 }
 
 /// Why a load balancer does not run; None: it does. No verdict: it has no driver.
@@ -403,8 +411,8 @@ pub fn load_balancer<'a>(
     known: Known<'a, impl Iterator<Item = &'a ConsumerRef>, impl Iterator<Item = &'a Outcome>>,
 ) -> LoadBalancerStatus {
     let waiting = waiting(known.verdict).filter(|_| !known.catching_up);
-    let undone =
-        known.undone.iter().map(|undone| (undone.consumer.clone(), undone.problem.clone()));
+    let refused = known.undone.iter().filter(|it| !it.problem.reason.is_health());
+    let undone = refused.map(|undone| (undone.consumer.clone(), undone.problem.clone()));
     // Each namespace has a share, so many refusals of one do not hide those of another.
     let refused = known
         .refused
@@ -413,6 +421,7 @@ pub fn load_balancer<'a>(
         .map(|it| (Arc::clone(&it.0.namespace), it));
     let refused = fair::share(refused, MOST_REFUSED);
     let waits = waiting.as_ref().map(|waiting| waiting.message(known.name));
+    let first = undone.clone().next().map(|(_, problem)| problem.message.to_string());
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {
         (Some(waiting), _) => Condition {
@@ -430,6 +439,10 @@ pub fn load_balancer<'a>(
     let (phase, message) = match (known.unreclaimed, waits) {
         (Some(why), _) => (LoadBalancerPhase::Failed, Some(why.to_owned())),
         (None, Some(waits)) => (LoadBalancerPhase::Pending, unmade.or(Some(waits))),
+        (None, None) if known.closed => {
+            let why = first.unwrap_or_default();
+            (LoadBalancerPhase::Failed, Some(format!("no listener is open: {why}")))
+        }
         (None, None) => (LoadBalancerPhase::Running, unassigned),
     };
     LoadBalancerStatus {

@@ -193,6 +193,24 @@ pub struct Report {
     pub waiting: bool,
     /// Why the driver has failed so far to bring the update into force. It tries again by itself.
     pub trouble: Option<String>,
+    /// The pools with members that do not answer, as far as the driver finds out; by name.
+    pub failing: Vec<FailingPool>,
+}
+
+/// A pool with ready members that do not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailingPool {
+    /// The pool.
+    pub pool: Arc<str>,
+    /// The number of its ready members that do not answer.
+    pub count: u32,
+    /// Some of them, at most [`FailingPool::NAMED`].
+    pub named: Vec<SocketAddr>,
+}
+
+impl FailingPool {
+    /// How many members are named.
+    pub const NAMED: usize = 3;
 }
 
 impl Report {

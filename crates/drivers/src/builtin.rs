@@ -16,6 +16,7 @@ use tokio::sync::watch;
 pub struct Builtin {
     proxy: Arc<Proxy>,
     report: watch::Receiver<Report>,
+    failing: watch::Receiver<()>,
     /// The consumers with rate limits, by pool. The proxy does not enforce these limits.
     limited: BTreeMap<Arc<str>, ConsumerRef>,
 }
@@ -23,7 +24,12 @@ pub struct Builtin {
 impl Builtin {
     /// A driver for this proxy.
     pub fn new(proxy: Arc<Proxy>) -> Self {
-        Self { report: proxy.report(), proxy, limited: BTreeMap::new() }
+        Self {
+            report: proxy.report(),
+            failing: proxy.failing_changes(),
+            proxy,
+            limited: BTreeMap::new(),
+        }
     }
 
     fn hear(&mut self, update: &Update) {
@@ -44,6 +50,8 @@ impl Builtin {
 
     fn told(&mut self) -> Report {
         let mut report = self.report.borrow_and_update().clone();
+        self.failing.mark_unchanged();
+        report.failing = self.proxy.failing();
         let mut consumers: Vec<_> = self.limited.values().cloned().collect();
         consumers.sort_unstable();
         consumers.dedup();
@@ -69,7 +77,11 @@ impl Driver for Builtin {
     }
 
     async fn changed(&mut self) -> Result<Report, Error> {
-        match self.report.changed().await {
+        let changed = tokio::select! {
+            changed = self.report.changed() => changed,
+            changed = self.failing.changed() => changed,
+        };
+        match changed {
             Ok(()) => Ok(self.told()),
             Err(_) => std::future::pending().await,
         }

@@ -98,11 +98,11 @@ impl<D> Elsewhere<D> {
     }
 
     /// Translates a report to the plan's addresses.
-    fn translated(&self, report: Report) -> Report {
+    fn translated(&self, mut report: Report) -> Report {
         if self.here.is_empty() {
             return report;
         }
-        let Report { refused, waiting, trouble } = report;
+        let refused = std::mem::take(&mut report.refused);
         let mut all = self.wanted().1;
         for refusal in refused {
             let Extent::Listener(at) = refusal.extent else {
@@ -116,7 +116,7 @@ impl<D> Elsewhere<D> {
         }
         all.sort();
         all.dedup();
-        Report { refused: all, waiting, trouble }
+        Report { refused: all, ..report }
     }
 
     /// The same update with listeners at the addresses `here`.

@@ -32,7 +32,7 @@ pub use metrics::Exposition;
 pub use options::{AccessLog, Limits, Options};
 pub use places::Places;
 
-use bowline_core::update::{Report, Update};
+use bowline_core::update::{FailingPool, Report, Update};
 use state::State;
 use std::fmt;
 use std::sync::Arc;
@@ -98,6 +98,16 @@ impl Proxy {
     /// tried again every two seconds.
     pub fn report(&self) -> watch::Receiver<Report> {
         self.report.subscribe()
+    }
+
+    /// The pools with ready members that take no clients now, because they failed or their health checks fail.
+    pub fn failing(&self) -> Vec<FailingPool> {
+        self.shared.ailing.all()
+    }
+
+    /// Resolves at each change of [`Self::failing`].
+    pub fn failing_changes(&self) -> watch::Receiver<()> {
+        self.shared.ailing.changes()
     }
 
     /// Accepts nothing more, and returns when all connections have ended or the grace is over.

@@ -3,6 +3,7 @@
 //! and ties of members that stay are kept. It opens no client's connection itself: the HTTP, TCP and UDP
 //! parts pick a member here and report back.
 
+pub(crate) mod ailing;
 mod check;
 pub(crate) mod checks;
 mod cookie;
@@ -21,9 +22,10 @@ pub(crate) mod ties;
 
 pub use cookie::CookieKey;
 
+use ailing::Ailing;
 use arc_swap::{ArcSwap, Guard};
 use bowline_core::plan::{self, Persistence, PersistenceKey};
-use bowline_core::update::{Member, MemberChange, MemberState};
+use bowline_core::update::{FailingPool, Member, MemberChange, MemberState};
 use check::{Question, Streak};
 use checks::Checks;
 use parking_lot::Mutex;
@@ -58,6 +60,7 @@ pub struct Pool {
     /// Locked while members, their health or the settings change.
     members: Mutex<Members>,
     checks: Arc<Checks>,
+    ailing: Arc<Ailing>,
 }
 
 #[derive(Debug)]
@@ -157,7 +160,7 @@ impl Pool {
 
     /// A pool without members, with this cookie key and checks of its own.
     pub fn with_key(config: Arc<plan::Pool>, key: Arc<CookieKey>) -> Arc<Self> {
-        Self::sharing(config, key, Checks::new(CHECKS), &Ties::new(TIES))
+        Self::sharing(config, key, Checks::new(CHECKS), &Ties::new(TIES), Ailing::new())
     }
 
     /// A pool without members that shares its checks, and the room for ties, with other pools.
@@ -166,6 +169,7 @@ impl Pool {
         key: Arc<CookieKey>,
         checks: Arc<Checks>,
         ties: &Arc<Ties>,
+        ailing: Arc<Ailing>,
     ) -> Arc<Self> {
         let ties = ties.of_pool(config.service.namespace.clone());
         let table = Table::new(Box::default(), config.algorithm);
@@ -185,6 +189,7 @@ impl Pool {
                 out: 0,
             }),
             checks,
+            ailing,
         })
     }
 
@@ -294,6 +299,7 @@ impl Pool {
             table = table.with_cookies(&members.key, &config.name, &self.table.load());
         }
         self.table.store(Arc::new(table));
+        self.report_failing(members);
         let Some((question, check)) = Question::of(&config) else { return };
         let (question, streak) = (Arc::new(question), Streak::new(check.fall, check.rise));
         for server in &members.servers {
@@ -406,7 +412,7 @@ impl Pool {
         let ticket = self.checks.probe(self, server, hold, Question::connect(&config));
         server.change(|health| health.prober = Some(ticket));
         tracing::debug!(pool = %config.name, member = %server.address, "member left out");
-        self.turn(server);
+        self.turn(&members, server);
     }
 
     /// This check found that an ejected member answers.
@@ -422,13 +428,13 @@ impl Pool {
         });
         if let_in.is_some() {
             members.out = members.out.saturating_sub(1);
-            self.turn(server);
+            self.turn(&members, server);
         }
     }
 
     /// Health checks found that a member answers, or does not.
     fn checked(&self, server: &Server, check: u64, up: bool) {
-        let _members = self.members.lock();
+        let members = self.members.lock();
         let mine = server.change(|health| {
             let mine = health.checker.as_ref().is_some_and(|checker| checker.is(check));
             if mine {
@@ -437,13 +443,32 @@ impl Pool {
             mine
         });
         if mine {
-            self.turn(server);
+            self.turn(&members, server);
         }
     }
 
     /// Shows the health of a member in the table. The caller holds the lock of the members.
-    fn turn(&self, server: &Server) {
+    fn turn(&self, members: &Members, server: &Server) {
         self.table.load().turn(server.address, server.is_healthy());
+        self.report_failing(members);
+    }
+
+    /// Reports which ready members take no clients. The caller holds the lock of the members.
+    fn report_failing(&self, members: &Members) {
+        let failing =
+            members.list.iter().zip(&members.servers).filter(|(member, server)| {
+                member.state == MemberState::Ready && !server.is_healthy()
+            });
+        let (mut count, mut named) = (0, Vec::new());
+        for (member, _) in failing {
+            count += 1;
+            if named.len() < FailingPool::NAMED {
+                named.push(member.address);
+            }
+        }
+        let pool = &self.settings.load().config.name;
+        let failing = FailingPool { pool: pool.clone(), count, named };
+        self.ailing.set(pool, (count > 0).then_some(failing));
     }
 }
 

@@ -10,6 +10,7 @@ use crate::listen::{Failed, Listener, Target};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::places::Hall;
+use crate::pool::ailing::Ailing;
 use crate::pool::{CookieKey, Pool};
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) generations: Generations,
     pub(crate) counters: Counters,
     pub(crate) metrics: Metrics,
+    /// The pools with members that fail.
+    pub(crate) ailing: Arc<Ailing>,
     /// The limits and places for clients, of all proxies that share them.
     pub(crate) hall: Hall,
     /// One permit for each client connection until it is closed.
@@ -58,6 +61,7 @@ impl Shared {
             certificates: Certificates::new(),
             counters: Counters::default(),
             metrics: Metrics::default(),
+            ailing: Ailing::new(),
             backends: RwLock::default(),
             connections: AtomicU64::new(0),
         }
@@ -317,7 +321,8 @@ impl State {
             let key = self.cookie_key.as_ref().map(|(_, key)| key.clone());
             let key = key.unwrap_or_else(CookieKey::of_process);
             let hall = &self.shared.hall;
-            let pool = Pool::sharing(config.clone(), key, hall.checks.clone(), &hall.ties);
+            let (checks, ailing) = (hall.checks.clone(), self.shared.ailing.clone());
+            let pool = Pool::sharing(config.clone(), key, checks, &hall.ties, ailing);
             self.shared.metrics.add_pool(&pool);
             let classes = self.shared.counters.classes(name);
             let backend = Arc::new(Backend { pool, classes });

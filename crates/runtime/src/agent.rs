@@ -17,6 +17,7 @@ mod tally;
 
 pub use once::once;
 
+use crate::clock;
 use crate::keep::Keeper;
 use crate::metrics::Phase;
 use crate::observe::Change;
@@ -26,6 +27,7 @@ use crate::watch::{self, Seen, Selection};
 use bowline_api::{Plan, PlanSpec, convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
+use bowline_core::health::{self, Health};
 use bowline_core::key::ObjectKey;
 use bowline_core::members::MemberRules;
 use bowline_core::outcome::{Problem, Reason};
@@ -116,6 +118,7 @@ async fn serve<D: Driver>(
         rules: options.members.clone(),
         memory,
         tally: Tally::default(),
+        health: Health::default(),
         report,
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
@@ -270,6 +273,8 @@ struct Agent<D> {
     rules: MemberRules,
     memory: Memory,
     tally: Tally,
+    /// Pools without a member that answers.
+    health: Health,
     report: sync::watch::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
@@ -319,12 +324,24 @@ impl<D: Driver> Agent<D> {
                     None => std::future::pending().await,
                 }
             };
+            let health_at = self.health.wake_at();
+            let health = async {
+                match health_at {
+                    Some(at) => tokio::time::sleep(at.saturating_sub(clock::now())).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 biased;
                 () = context.stopped() => return Ok(()),
                 _ = heard.recv_many(&mut batch, BURST) => {}
                 () = again => retry = None,
                 () = lacking => self.tell_lacking(),
+                () = health => {
+                    if self.health.take(clock::now()) {
+                        self.reported(self.said.clone());
+                    }
+                }
                 due = self.memory.due(healthy) => match due {
                     Due::Serve => self.serve_kept().await?,
                     Due::Withdraw => self.withdraw_kept().await?,
@@ -389,6 +406,9 @@ impl<D: Driver> Agent<D> {
             self.resolver.recall(&kept.update);
         }
         let mut update = metrics.time(Phase::Diff, || self.resolver.take());
+        for event in update.iter().flat_map(|update| self.resolver.pools_of(update)) {
+            self.health.handle(event, clock::now());
+        }
         if self.owes_all {
             update = Some(self.resolver.snapshot());
         }
@@ -581,6 +601,11 @@ impl<D: Driver> Agent<D> {
     }
 
     fn applied(&mut self, update: &Update, said: bowline_core::update::Report) {
+        if said.failing != self.said.failing {
+            self.health.handle(health::Event::Failing(said.failing.clone()), clock::now());
+        }
+        // What is due is a part of this report.
+        self.health.take(clock::now());
         let report = self.with_own(&said);
         (self.said, self.given) = (said, Some(update.hash));
         let changes = self.tally.count(update, &report);
@@ -617,6 +642,7 @@ impl<D: Driver> Agent<D> {
         let mut report = said.clone();
         report.refused.extend(self.resolver.unserved());
         report.refused.extend(self.resolver.left_out());
+        report.refused.extend(self.health.refusals().cloned());
         if self.lacking.is_some_and(|(_, told)| told) {
             report.refused.extend(self.resolver.uncertified().map(|(host, consumer)| {
                 let message = format!(

@@ -47,6 +47,7 @@ Ingress demo/hello is on load balancer local
 
   Problems
     - BackendNotFound: Service \"gone\" does not exist
+      What helps: create the Service, or correct its name or port in the rule
 "
     );
 }
@@ -132,7 +133,8 @@ fn a_service_that_was_refused_says_by_whom_and_why() {
 Service demo/lost is on no load balancer
 
   Why          it asks for edge by annotation
-  What helps   correct the name; kubectl get lb lists the load balancers
+  What helps   name a load balancer that exists (`kubectl get lb`) in the
+               annotation, the IngressClass or `--default-load-balancer`
 
   Problems
     - LoadBalancerNotFound: load balancer \"edge\" does not exist
@@ -168,7 +170,10 @@ fn a_claim_that_is_not_bound_is_said_with_what_would_help() {
     let claim = ("bowline.dev/load-balancer-claim".to_owned(), "web".to_owned());
     meta.annotations = Some([claim].into());
     let text = explained(lists, Subject::Service, "demo", "hello");
-    assert!(text.contains("  What helps   see the claim with kubectl get lbc;"), "{text}");
+    assert!(
+        text.contains("  What helps   see why the claim waits: `bowline explain lbc/NAME`;"),
+        "{text}"
+    );
 }
 
 #[test]

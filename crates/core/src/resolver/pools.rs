@@ -13,7 +13,7 @@ use crate::key::ConsumerRef;
 use crate::members::{LeftOut, MOST_MEMBERS};
 use crate::outcome::{Problem, Reason};
 use crate::plan::{Backends, Pool, ServicePortRef};
-use crate::update::{Change, Extent, ListenerKey, Member, Refusal, Update};
+use crate::update::{Change, Extent, ListenerKey, Member, MemberState, Refusal, Update};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -253,6 +253,14 @@ impl Pools {
         let there = |member: &Member| addresses.contains(&member.address.ip().to_canonical());
         let given = self.pools.iter().filter_map(|(name, it)| Some((name, it.given.as_ref()?)));
         given.filter(|(_, it)| it.members.iter().any(there)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A pool of the driver: its consumer, the pool, and the number of its ready members.
+    pub(super) fn given(&self, name: &str) -> Option<(&ConsumerRef, &Pool, usize)> {
+        let entry = self.pools.get(name)?;
+        let ((part, _), given) = (entry.pieces.first()?, entry.given.as_ref()?);
+        let ready = given.members.iter().filter(|it| it.state == MemberState::Ready).count();
+        Some((&part.key.0, &given.pool, ready))
     }
 
     /// Whether anything else is left out than at the last call.

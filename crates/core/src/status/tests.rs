@@ -182,6 +182,7 @@ fn known(
         unreclaimed: None,
         made: None,
         assigned: None,
+        closed: false,
     }
 }
 

@@ -376,7 +376,7 @@ impl<P: Program> Worker<P> {
     fn report(&self) -> Report {
         let waiting = self.common.reload.is_some() || self.behind.is_some() || !self.program.runs();
         let trouble = self.trouble.clone().filter(|_| waiting);
-        Report { refused: self.common.refused.clone(), waiting, trouble }
+        Report { refused: self.common.refused.clone(), waiting, trouble, ..Report::default() }
     }
 
     fn publish(&mut self) {

@@ -192,7 +192,13 @@ fn a_flood_of_addresses_at_the_pools_of_a_namespace_unties_no_client_of_another(
     let of = |namespace: &str| {
         let mut config = (*sticking(PersistenceKey::SourceIp)).clone();
         config.service.namespace = namespace.into();
-        let pool = Pool::sharing(config.into(), CookieKey::of_process(), Checks::new(1), &ties);
+        let pool = Pool::sharing(
+            config.into(),
+            CookieKey::of_process(),
+            Checks::new(1),
+            &ties,
+            Ailing::new(),
+        );
         pool.set_members(&change(&[member(A), member(B), member(C)]));
         pool
     };
@@ -496,7 +502,7 @@ async fn two_thousand_silent_members_of_a_namespace_delay_no_check_of_another() 
             p.service.namespace = namespace.into();
             p.health_check = Some(check);
         });
-        Pool::sharing(config, CookieKey::of_process(), checks.clone(), &Ties::new(1))
+        Pool::sharing(config, CookieKey::of_process(), checks.clone(), &Ties::new(1), Ailing::new())
     };
     let evil = of("evil", 5_000);
     let members: Vec<_> = (0..2_000u16)

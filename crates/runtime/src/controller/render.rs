@@ -68,7 +68,7 @@ pub(super) fn condition_of(all: &[Condition], type_: &str) -> Option<status::Con
 pub(super) fn service(
     want: &status::ConsumerStatus,
     mode: &str,
-    dns: Option<&status::Condition>,
+    optional: impl IntoIterator<Item = (&'static str, Option<status::Condition>)>,
     shown: &Shown<ServiceShown>,
     now: Timestamp,
 ) -> Option<Value> {
@@ -91,12 +91,13 @@ pub(super) fn service(
         shown.generation,
         now,
     );
-    let from_dns = names::CONDITION_ADDRESS_FROM_DNS;
-    match dns {
-        Some(dns) => {
-            conditions = with_condition(&conditions, from_dns, dns, shown.generation, now);
+    for (type_, want) in optional {
+        match want {
+            Some(want) => {
+                conditions = with_condition(&conditions, type_, &want, shown.generation, now);
+            }
+            None => conditions.retain(|condition| condition.type_ != type_),
         }
-        None => conditions.retain(|condition| condition.type_ != from_dns),
     }
     let status = ServiceShown { ingress, conditions };
     (status != shown.status).then(|| service_patch(&status, &shown.version))
@@ -121,7 +122,8 @@ pub(super) fn service_cleared(
             || point.hostname.as_deref().is_some_and(&is_ours)
             || address.is_some_and(|address| recorded.contains(&address))
     });
-    let ours = |c: &Condition| ours(c) || c.type_ == names::CONDITION_ADDRESS_FROM_DNS;
+    let others = [names::CONDITION_ADDRESS_FROM_DNS, names::CONDITION_SERVICE_DEGRADED];
+    let ours = |c: &Condition| ours(c) || others.contains(&&*c.type_);
     let status = ServiceShown {
         ingress: if written_by_us { Vec::new() } else { shown.status.ingress.clone() },
         conditions: shown.status.conditions.iter().filter(|c| !ours(c)).cloned().collect(),
@@ -344,12 +346,12 @@ mod tests {
     #[test]
     fn a_status_that_says_it_already_is_not_written_again() {
         let patch =
-            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+            service(&want(&["192.0.2.1"]), IP_MODE, [], &empty(), Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(patch["metadata"]["resourceVersion"], "1");
         let ingress = &patch["status"]["loadBalancer"]["ingress"];
         assert_eq!(*ingress, json!([{"ip": "192.0.2.1", "ipMode": "Proxy"}]));
         let later = Timestamp::from_second(100).unwrap();
-        assert_eq!(service(&want(&["192.0.2.1"]), IP_MODE, None, &after(&patch), later), None);
+        assert_eq!(service(&want(&["192.0.2.1"]), IP_MODE, [], &after(&patch), later), None);
     }
 
     #[test]
@@ -357,7 +359,7 @@ mod tests {
         let names = ["a.cloud.example", "b.cloud.example"].map(|it| Point::Named(it.into()));
         let mut both = want(&["192.0.2.1"]);
         both.points.splice(0..0, names);
-        let patch = service(&both, IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+        let patch = service(&both, IP_MODE, [], &empty(), Timestamp::UNIX_EPOCH).unwrap();
         let expected = json!([
             {"hostname": "a.cloud.example"}, {"hostname": "b.cloud.example"},
             {"ip": "192.0.2.1", "ipMode": "Proxy"},
@@ -379,7 +381,7 @@ mod tests {
     #[test]
     fn what_we_wrote_is_taken_back_and_what_others_wrote_stays() {
         let patch =
-            service(&want(&["192.0.2.1"]), IP_MODE, None, &empty(), Timestamp::UNIX_EPOCH).unwrap();
+            service(&want(&["192.0.2.1"]), IP_MODE, [], &empty(), Timestamp::UNIX_EPOCH).unwrap();
         let mut shown = after(&patch);
         let foreign = Condition {
             type_: "example.com/Other".to_owned(),

@@ -57,7 +57,13 @@ impl State {
                 let want = status::consumer(outcome, &progress, written, names);
                 same_points = want.points == written.points;
                 let dns = holder.as_ref().and_then(|holder| self.name_condition(holder));
-                render::service(&want, render::IP_MODE, dns.as_ref(), shown, clock)
+                let joint = lb.as_ref().and_then(|lb| self.agents.joint(lb));
+                let degraded = joint.and_then(|it| in_force::degraded(it, &outcome.consumer));
+                let optional = [
+                    (names::CONDITION_ADDRESS_FROM_DNS, dns),
+                    (names::CONDITION_SERVICE_DEGRADED, degraded),
+                ];
+                render::service(&want, render::IP_MODE, optional, shown, clock)
                     .map(|patch| (patch, Tried::at(&shown.version)))
             }
             _ => {
@@ -98,7 +104,12 @@ impl State {
             programmed: decision.condition(before),
         };
         let dns = self.name_condition(&holder);
-        match render::service(&want, render::IP_MODE_ALONE, dns.as_ref(), shown, clock) {
+        let optional = [
+            (names::CONDITION_ADDRESS_FROM_DNS, dns),
+            // No agent serves it, so nobody knows.
+            (names::CONDITION_SERVICE_DEGRADED, None),
+        ];
+        match render::service(&want, render::IP_MODE_ALONE, optional, shown, clock) {
             Some(patch) => {
                 let tried = Tried::at(&shown.version);
                 Next::Write(Write::Consumer(kind, key.clone(), patch), tried)

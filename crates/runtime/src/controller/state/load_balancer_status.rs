@@ -63,6 +63,7 @@ impl State {
             unreclaimed: render::unreclaimed(before),
             made: made.as_ref(),
             assigned: assigned.as_ref(),
+            closed: self.is_closed(lb),
         });
         let hostnames = self.provisions.hostnames(lb);
         let mut rendered = render::load_balancer(want, hostnames, shown, clock);
@@ -79,6 +80,16 @@ impl State {
                 rendered.conditions =
                     render::with_condition(before, type_, &assigned, shown.generation, clock);
             }
+        }
+        if let Some(joint) = self.agents.joint(lb) {
+            let degraded = in_force::load_balancer_degraded(joint);
+            rendered.conditions = render::with_condition(
+                &rendered.conditions,
+                names::CONDITION_DEGRADED,
+                &degraded,
+                shown.generation,
+                clock,
+            );
         }
         if rendered == *before {
             return again.map_or(Next::Nothing, Next::Later);
@@ -100,6 +111,11 @@ impl State {
         let holder = self.holder(kind, &key);
         let decision = holder.and_then(|it| self.addresses.decision(&it));
         bowline_core::addresses::assigned(decision, before)
+    }
+
+    /// Whether none of the listeners of a load balancer is open.
+    fn is_closed(&self, lb: &Arc<str>) -> bool {
+        self.agents.joint(lb).is_some_and(|it| in_force::is_closed(it, self.listeners_on(lb)))
     }
 
     /// The addresses that the status of a load balancer shows.

@@ -1,0 +1,235 @@
+//! Which pools serve no client, or serve clients with some members only, as an agent reports it. It joins what the
+//! resolver gave the driver (ready members) with what the driver found (members that do not answer), and waits before
+//! it reports: a pool that fails for a moment is not worth a write. The driver finds failures; the agent asks this machine.
+
+use crate::clock::Uptime;
+use crate::key::ConsumerRef;
+use crate::outcome::{Problem, Reason};
+use crate::plan::ServicePortRef;
+use crate::update::{Extent, FailingPool, Refusal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a pool is in a state before the state is reported.
+pub const HOLD: Duration = Duration::from_secs(2);
+/// The same for a pool that never had a ready member: the Pods of a new Service need time to start.
+pub const START: Duration = Duration::from_secs(8);
+/// The least time between two reports of one pool.
+pub const GAP: Duration = Duration::from_secs(5);
+
+/// An event for the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The driver has a pool of this consumer with this many ready members.
+    Pool {
+        /// The name of the pool.
+        name: Arc<str>,
+        /// The consumer that it serves.
+        consumer: ConsumerRef,
+        /// The Service port with its members.
+        service: ServicePortRef,
+        /// The number of its ready members.
+        ready: usize,
+    },
+    /// The driver no longer has a pool.
+    Removed(Arc<str>),
+    /// The pools with members that do not answer. Pools that are not listed have none.
+    Failing(Vec<FailingPool>),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Health {
+    pools: BTreeMap<Arc<str>, Watched>,
+    /// The pools of the last [`Event::Failing`].
+    failing: BTreeMap<Arc<str>, FailingPool>,
+    /// When to report which pool.
+    due: BTreeSet<(Uptime, Arc<str>)>,
+    /// What is reported, by pool.
+    reported: BTreeMap<Arc<str>, Refusal>,
+    changed: bool,
+}
+
+#[derive(Debug)]
+struct Watched {
+    consumer: ConsumerRef,
+    service: ServicePortRef,
+    ready: usize,
+    /// Whether it never had a ready member.
+    fresh: bool,
+    state: State,
+    /// Since when the pool is in a state of this kind.
+    since: Uptime,
+    told: State,
+    /// When it was reported last. None: never.
+    told_at: Option<Uptime>,
+    due: Option<Uptime>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    /// Every ready member answers, as far as the driver knows.
+    Good,
+    /// There is no ready member.
+    Empty,
+    /// So many of so many ready members do not answer; some of them by name.
+    Failing(usize, usize, Vec<SocketAddr>),
+}
+
+impl State {
+    /// A number for each kind of state: counts and names of the same kind can change without a new kind.
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Good => 0,
+            Self::Empty => 1,
+            Self::Failing(failing, ready, _) => 2 + u8::from(failing >= ready),
+        }
+    }
+}
+
+impl Watched {
+    /// When the state is to be reported. None: it is reported already.
+    fn due(&self) -> Option<Uptime> {
+        if self.state == self.told {
+            return None;
+        }
+        let rest = self.told_at.map_or(Uptime::ZERO, |at| at + GAP);
+        let hold = if self.fresh { START } else { HOLD };
+        Some(rest.max(self.since + hold))
+    }
+
+    fn refusal(&self) -> Option<Refusal> {
+        let ServicePortRef { namespace, name, port, .. } = &self.service;
+        let port = if port.is_empty() { String::new() } else { format!(" port {port}") };
+        let (reason, message) = match &self.state {
+            State::Good => return None,
+            State::Empty => {
+                let message = format!(
+                    "Service {namespace}/{name}{port} has no ready endpoint, so clients get no answer: see \
+                     `kubectl -n {namespace} get pods,endpointslices`"
+                );
+                (Reason::NoEndpoints, message)
+            }
+            State::Failing(failing, ready, named) => {
+                let some: Vec<_> = named.iter().map(ToString::to_string).collect();
+                let (some, more) =
+                    (some.join(", "), if *failing > named.len() { ", …" } else { "" });
+                if failing >= ready {
+                    let message = format!(
+                        "no endpoint of Service {namespace}/{name}{port} answers ({some}{more}): check that its Pods \
+                         listen at the target port and that the load balancer can reach them"
+                    );
+                    (Reason::EndpointsDown, message)
+                } else {
+                    let message = format!(
+                        "{failing} of {ready} endpoints of Service {namespace}/{name}{port} do not answer and get no \
+                         traffic: {some}{more}"
+                    );
+                    (Reason::EndpointsFailing, message)
+                }
+            }
+        };
+        let problem = Problem::new(reason, message);
+        Some(Refusal { consumer: self.consumer.clone(), problem, extent: Extent::Part })
+    }
+}
+
+impl Health {
+    /// Takes an event.
+    pub fn handle(&mut self, event: Event, now: Uptime) {
+        match event {
+            Event::Pool { name, consumer, service, ready } => {
+                let watched = self.pools.entry(Arc::clone(&name)).or_insert_with(|| Watched {
+                    consumer: consumer.clone(),
+                    service: service.clone(),
+                    ready,
+                    fresh: true,
+                    state: State::Good,
+                    since: now,
+                    told: State::Good,
+                    told_at: None,
+                    due: None,
+                });
+                if watched.consumer != consumer || watched.service != service {
+                    // What was reported of it names another consumer or Service.
+                    (watched.consumer, watched.service) = (consumer, service);
+                    watched.told = State::Good;
+                    self.changed |= self.reported.remove(&name).is_some();
+                }
+                watched.ready = ready;
+                watched.fresh &= ready == 0;
+                self.look_at(&name, now);
+            }
+            Event::Removed(name) => {
+                if let Some(at) = self.pools.remove(&name).and_then(|it| it.due) {
+                    self.due.remove(&(at, Arc::clone(&name)));
+                }
+                self.changed |= self.reported.remove(&name).is_some();
+            }
+            Event::Failing(all) => {
+                let all = all.into_iter().map(|it| (Arc::clone(&it.pool), it)).collect();
+                let before = std::mem::replace(&mut self.failing, all);
+                let differs = |name: &&Arc<str>| before.get(*name) != self.failing.get(*name);
+                let names = before.keys().chain(self.failing.keys()).filter(differs);
+                let names: BTreeSet<_> = names.cloned().collect();
+                names.iter().for_each(|name| self.look_at(name, now));
+            }
+        }
+    }
+
+    fn look_at(&mut self, name: &Arc<str>, now: Uptime) {
+        let Some(watched) = self.pools.get_mut(name) else { return };
+        let state = match self.failing.get(name) {
+            _ if watched.ready == 0 => State::Empty,
+            Some(it) if it.count > 0 => {
+                let failing = usize::try_from(it.count).unwrap_or(usize::MAX);
+                State::Failing(failing.min(watched.ready), watched.ready, it.named.clone())
+            }
+            _ => State::Good,
+        };
+        if state.kind() != watched.state.kind() {
+            watched.since = now;
+        }
+        watched.state = state;
+        let due = watched.due();
+        if due != watched.due {
+            if let Some(at) = watched.due {
+                self.due.remove(&(at, Arc::clone(name)));
+            }
+            self.due.extend(due.map(|at| (at, Arc::clone(name))));
+            watched.due = due;
+        }
+    }
+
+    /// When [`Self::take`] has something to report, if nothing happens before.
+    pub fn wake_at(&self) -> Option<Uptime> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Whether something else is to be reported than at the last call.
+    pub fn take(&mut self, now: Uptime) -> bool {
+        while let Some((_, name)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
+            self.due.pop_first();
+            let Some(watched) = self.pools.get_mut(&name) else { continue };
+            watched.due = None;
+            watched.told = watched.state.clone();
+            watched.told_at = Some(now);
+            match watched.refusal() {
+                Some(refusal) => drop(self.reported.insert(name, refusal)),
+                None => drop(self.reported.remove(&name)),
+            }
+            self.changed = true;
+        }
+        std::mem::take(&mut self.changed)
+    }
+
+    /// What is to be reported, one entry for each pool.
+    pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
+        self.reported.values()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! When a pool that serves nobody is reported, and with which words.
+
+use super::*;
+use crate::key::ConsumerKind;
+use crate::plan::Transport;
+use proptest::prelude::*;
+
+fn seconds(seconds: u64) -> Uptime {
+    Duration::from_secs(seconds)
+}
+
+fn pool(ready: usize) -> Event {
+    pool_of("web", ready)
+}
+
+fn pool_of(name: &str, ready: usize) -> Event {
+    let (namespace, name): (Arc<str>, Arc<str>) = ("shop".into(), name.into());
+    let kind = ConsumerKind::Service;
+    let (uid, port) = ("u".into(), "http".into());
+    Event::Pool {
+        name: Arc::clone(&name),
+        consumer: ConsumerRef {
+            kind,
+            namespace: Arc::clone(&namespace),
+            name: Arc::clone(&name),
+            uid,
+        },
+        service: ServicePortRef { namespace, name, port, protocol: Transport::Tcp },
+        ready,
+    }
+}
+
+fn failing(count: u32) -> Event {
+    let address = |last: u32| format!("10.0.0.{last}:80").parse().unwrap();
+    let named = (1..=count.min(3)).map(address).collect();
+    let failing = FailingPool { pool: "web".into(), count, named };
+    Event::Failing(if count == 0 { Vec::new() } else { vec![failing] })
+}
+
+fn reasons(health: &Health) -> Vec<Reason> {
+    health.refusals().map(|it| it.problem.reason).collect()
+}
+
+#[test]
+fn a_pool_without_a_ready_member_is_reported_after_a_moment_and_no_longer_once_it_has_one() {
+    let mut health = Health::default();
+    health.handle(pool(2), seconds(0));
+    health.handle(pool(0), seconds(1));
+    assert!(!health.take(seconds(2)));
+    assert_eq!(health.wake_at(), Some(seconds(3)));
+    assert!(health.take(seconds(3)));
+    let told: Vec<_> = health.refusals().map(|it| it.problem.message.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "Service shop/web port http has no ready endpoint, so clients get no answer: see `kubectl -n shop get \
+          pods,endpointslices`"
+        ]
+    );
+    health.handle(pool(1), seconds(20));
+    assert!(health.take(seconds(22)));
+    assert_eq!((reasons(&health), health.wake_at()), (vec![], None));
+}
+
+#[test]
+fn a_pool_that_never_had_a_ready_member_is_reported_later() {
+    let mut health = Health::default();
+    health.handle(pool(0), seconds(0));
+    assert_eq!(health.wake_at(), Some(START));
+    assert!(health.take(START));
+    assert_eq!(reasons(&health), [Reason::NoEndpoints]);
+}
+
+#[test]
+fn a_pool_that_fails_for_a_moment_is_not_reported() {
+    let mut health = Health::default();
+    health.handle(pool(2), seconds(0));
+    for second in 0..10 {
+        health.handle(failing(2 * (second as u32 % 2)), seconds(second));
+        assert!(!health.take(seconds(second)));
+    }
+}
+
+#[test]
+fn a_pool_is_told_apart_by_whether_any_member_answers() {
+    let mut health = Health::default();
+    health.handle(pool(4), seconds(0));
+    health.handle(failing(1), seconds(0));
+    assert!(health.take(seconds(2)));
+    let told: Vec<_> = health.refusals().map(|it| it.problem.message.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "1 of 4 endpoints of Service shop/web port http do not answer and get no traffic: 10.0.0.1:80"
+        ]
+    );
+    health.handle(failing(4), seconds(3));
+    assert!(!health.take(seconds(6)), "two reports of one pool are some time apart");
+    assert!(health.take(seconds(7)));
+    let told: Vec<_> = health.refusals().map(|it| it.problem.message.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            "no endpoint of Service shop/web port http answers (10.0.0.1:80, 10.0.0.2:80, 10.0.0.3:80, …): check \
+          that its Pods listen at the target port and that the load balancer can reach them"
+        ]
+    );
+}
+
+#[test]
+fn a_pool_that_is_removed_is_reported_no_longer() {
+    let mut health = Health::default();
+    health.handle(pool(0), seconds(0));
+    assert!(health.take(START));
+    health.handle(Event::Removed("web".into()), START);
+    assert!(health.take(START));
+    assert_eq!((reasons(&health), health.wake_at()), (vec![], None));
+}
+
+#[test]
+fn failures_that_the_driver_finds_before_the_pool_is_known_count() {
+    let mut health = Health::default();
+    health.handle(failing(1), seconds(0));
+    health.handle(pool(1), seconds(1));
+    assert!(health.take(seconds(3)));
+    assert_eq!(reasons(&health), [Reason::EndpointsDown]);
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_it_ends_with_what_is_so_and_reports_seldom(
+        steps in prop::collection::vec((0u64..4, prop_oneof![
+            (0usize..3).prop_map(pool),
+            (0u32..3).prop_map(failing),
+            Just(Event::Removed("web".into())),
+            (0usize..2).prop_map(|ready| pool_of("api", ready)),
+        ]), 0..40)
+    ) {
+        let (mut health, mut now, mut reports) = (Health::default(), seconds(0), 0);
+        let (mut ready, mut bad) = (None, 0);
+        for (wait, event) in steps {
+            now += seconds(wait);
+            match &event {
+                Event::Pool { name, ready: count, .. } if **name == *"web" => ready = Some(*count),
+                Event::Removed(_) => ready = None,
+                Event::Failing(all) => bad = all.first().map_or(0, |it| it.count),
+                Event::Pool { .. } => {}
+            }
+            let removed = matches!(event, Event::Removed(_));
+            health.handle(event, now);
+            reports += usize::from(health.take(now) && !removed);
+        }
+        let most = 2 * (usize::try_from(now.as_secs()).unwrap() / 5 + 2);
+        prop_assert!(reports <= most, "{reports} of at most {most}");
+        while let Some(at) = health.wake_at() {
+            now = now.max(at);
+            health.take(now);
+        }
+        let web: Vec<_> = health.refusals().filter(|it| *it.consumer.name == *"web").collect();
+        let expected = match (ready, bad) {
+            (Some(0), _) => Some(Reason::NoEndpoints),
+            (Some(count), 1..) if count <= bad as usize => Some(Reason::EndpointsDown),
+            (Some(_), 1..) => Some(Reason::EndpointsFailing),
+            _ => None,
+        };
+        prop_assert_eq!(web.first().map(|it| it.problem.reason), expected);
+    }
+}

@@ -1,0 +1,123 @@
+//! Endpoints that are gone, or do not answer.
+
+use crate::patient::{is_well, load_balancer_is, says, suffers};
+use crate::stage::{TARGET, answers, http, is_closed, lead_to, leads_to, play, serves, tcp};
+use bowline_core::outcome::Reason;
+use bowline_testing::{Backend, eventually};
+
+const DEGRADED: &str = "bowline.dev/Degraded";
+
+#[test]
+fn a_service_is_told_that_none_of_its_endpoints_answers_and_that_they_do_again() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let at = a.at;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        load_balancer_is(stage, "Running", false).await;
+        a.kill().await;
+        // The proxy learns of it from connections of clients.
+        let dial = stage.dial(5000);
+        for _ in 0..10 {
+            assert!(dial.line().await.is_err(), "nobody answers");
+        }
+        let told = suffers(stage, "service/web", Reason::EndpointsDown).await;
+        assert!(told.contains(&at.to_string()) && told.contains(&stage.namespace), "{told}");
+        says(stage, "Service", "web", DEGRADED, Some(("True", "EndpointsDown"))).await;
+        says(stage, "Service", "web", "bowline.dev/Programmed", Some(("True", "Programmed"))).await;
+        stage.told("Service", "web", "EndpointsDown").await;
+        load_balancer_is(stage, "Running", true).await;
+        // What helps: the Pods listen again.
+        let _a = Backend::tcp("a", at.ip(), TARGET).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        says(stage, "Service", "web", DEGRADED, None).await;
+        load_balancer_is(stage, "Running", false).await;
+    });
+}
+
+#[test]
+fn a_service_is_told_which_of_its_endpoints_does_not_answer_and_the_load_balancer_is_not_degraded()
+{
+    play(async |stage| {
+        let (a, b) = (tcp("a").await, tcp("b").await);
+        let at = b.at;
+        stage.service("web", 5000, &[&a, &b]).await;
+        lead_to(&stage.dial(5000), &["a", "b"]).await;
+        b.kill().await;
+        let dial = stage.dial(5000);
+        for _ in 0..20 {
+            assert_eq!(dial.line().await.expect("an answer").name, "a");
+        }
+        let told = suffers(stage, "service/web", Reason::EndpointsFailing).await;
+        assert!(told.starts_with("1 of 2") && told.contains(&at.to_string()), "{told}");
+        says(stage, "Service", "web", DEGRADED, Some(("True", "EndpointsFailing"))).await;
+        load_balancer_is(stage, "Running", false).await;
+        let _b = Backend::tcp("b", at.ip(), TARGET).await;
+        lead_to(&stage.dial(5000), &["a", "b"]).await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn a_service_without_a_ready_endpoint_is_told_so_until_it_has_one() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        stage.endpoints("web", &[]).await;
+        is_closed(&stage.dial(5000)).await;
+        suffers(stage, "service/web", Reason::NoEndpoints).await;
+        says(stage, "Service", "web", DEGRADED, Some(("True", "NoEndpoints"))).await;
+        stage.told("Service", "web", "NoEndpoints").await;
+        load_balancer_is(stage, "Running", true).await;
+        stage.served_by("web", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        load_balancer_is(stage, "Running", false).await;
+    });
+}
+
+#[test]
+fn an_ingress_that_answers_503_is_told_that_its_backend_has_no_ready_endpoint() {
+    play(async |stage| {
+        let web = http("web").await;
+        stage.behind("web", &[&web]).await;
+        stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
+        let dial = stage.dial(80);
+        serves(&dial, "web.example", "/", "web").await;
+        is_well(stage, "ingress/web").await;
+        stage.endpoints("web", &[]).await;
+        answers(&dial, "web.example", "/", 503).await;
+        let told = suffers(stage, "ingress/web", Reason::NoEndpoints).await;
+        assert!(told.contains(&format!("Service {}/web", stage.namespace)), "{told}");
+        stage.told("Ingress", "web", "NoEndpoints").await;
+        stage.served_by("web", &[&web]).await;
+        serves(&dial, "web.example", "/", "web").await;
+        is_well(stage, "ingress/web").await;
+    });
+}
+
+#[test]
+fn a_service_with_endpoints_that_come_and_go_causes_few_writes() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        let version = |it: &serde_json::Value| it["metadata"]["resourceVersion"].clone();
+        let before = version(&stage.read("Service", "web").await);
+        for _ in 0..20 {
+            stage.endpoints("web", &[]).await;
+            is_closed(&stage.dial(5000)).await;
+            stage.served_by("web", &[&a]).await;
+            leads_to(&stage.dial(5000), "a").await;
+        }
+        eventually("nothing is wrong", || async {
+            let now = version(&stage.read("Service", "web").await);
+            if now == before { Ok(()) } else { Err(format!("{before} became {now}")) }
+        })
+        .await;
+    });
+}
