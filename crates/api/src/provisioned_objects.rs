@@ -1,6 +1,6 @@
-//! The objects that serve a load balancer which a class made in a cluster: copies of a proxy with an agent beside each,
-//! the door in front of them, and the rights of the agents. It renders them and compares the rendered objects with
-//! existing ones; it neither reads nor writes any. The leader's provisioner calls it.
+//! Renders the objects that serve a provisioned load balancer in a cluster: proxies with an agent beside each, the door
+//! in front of them, and the agents' rights. It also compares the rendered objects with existing ones. It does no I/O;
+//! the leader's provisioner calls it.
 
 use crate::class::LoadBalancerClassSpec;
 use crate::source::{BareMetalType, LoadBalancerSource};
@@ -15,13 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The port of an agent's probes and metrics in its Pod.
 const ADMIN: u16 = 9180;
-/// The folder that a proxy and its agent share.
+/// The folder that a proxy and its agent share in their Pod.
 const FOLDER: &str = "/run/bowline";
-/// The volume with the agent's token, and the folder in which clients of the API look for it.
+/// The volume with the agent's token.
 const TOKEN: &str = "token";
-/// The folder with the agent's kept state. It is in memory, because it holds private keys; it is for a container that
-/// restarts, not for a machine that does.
+/// The folder with the agent's kept state. It is in memory, because it holds private keys. It survives a restart of the
+/// container, not of the machine.
 const STATE: &str = "/var/lib/bowline";
+/// The folder in which Kubernetes clients look for the token.
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The most ports of the door.
 const MOST_PORTS: usize = 200;
