@@ -65,7 +65,7 @@ fn keywords_that_are_not_implemented_are_refused_by_name() {
     }
 }
 
-/// The messages are those of a real kube-apiserver.
+/// The messages are those of kube-apiserver.
 #[test]
 fn schemas_that_are_not_structural_are_refused() {
     for (schema, messages) in [
