@@ -2,7 +2,7 @@
 //! of two spellings that Kubernetes itself does not know.
 //!
 //! ```text
-//! load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
+//! load_balancer, claim, class ──┐  one file per kind; the derive makes its schema
 //! address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
 //! external_ip, plan ────────────┘
 //!   └─ source, selector, quantity, duration, condition: shared by several kinds
