@@ -185,7 +185,7 @@ fn open(data: &Path, limits: Limits) -> Result<Store, StartError> {
         OpenError::InUse => StartError::InUse { data: data.to_owned(), owner: owner(data) },
         source => StartError::Store { file, source },
     })?;
-    // The former owner no longer holds the store, and nobody should be sent to its address.
+    // The former owner no longer holds the store, and no client should be sent to its address.
     let _ = std::fs::remove_file(owner_file(data));
     Ok(store)
 }

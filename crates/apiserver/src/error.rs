@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt;
 
-/// The most field errors in one answer; after them stands the number of the others. kube-apiserver lists
+/// The most field errors in one answer, which ends with the number of the others. kube-apiserver lists
 /// all.
 const MOST_FIELD_ERRORS: usize = 200;
 /// The most bytes of these field errors. The first one is always listed.

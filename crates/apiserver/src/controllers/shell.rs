@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 const COALESCE: Duration = Duration::from_millis(20);
 /// The longest delay before a failed key is retried.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// The longest delay before a key is requeued whose actions only need more time.
+/// The longest delay before requeueing a key whose actions only need more time.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// The most keys that are worked on at once.
 const WORKERS: usize = 16;

@@ -5,9 +5,9 @@
 //! kube-cel's walk matches old and new list items by index instead of by key, escapes field names differently than
 //! Kubernetes, and gives `oldSelf` no optional type.
 //!
-//! What differs from kube-apiserver: cost is limited while rules run ([`super::cel_cost`]) and never
-//! estimated beforehand, lists of type set or map compare in order, and of types only what [`super::cel_check`] infers is checked beforehand. `sortBy`,
-//! `cel.bind`, `optMap`, `type` and comprehensions with two variables are refused when the
+//! It differs from kube-apiserver as follows. Cost is limited while rules run ([`super::cel_cost`]) and never estimated
+//! beforehand. Lists of type set or map compare in order. Of types, only what [`super::cel_check`] infers is checked
+//! beforehand. `sortBy`, `cel.bind`, `optMap`, `type` and comprehensions with two variables are refused when the
 //! CustomResourceDefinition is written.
 
 use super::cel_check::{self, Wanted};

@@ -51,7 +51,7 @@ const OBJECTS: TableDefinition<'_, ObjectKey, ObjectRow> = TableDefinition::new(
 const LOG: TableDefinition<'_, LogKey, LogRow> = TableDefinition::new("log");
 /// Resource → the revision up to which its log is cut off.
 const COMPACTED: TableDefinition<'_, &str, u64> = TableDefinition::new("compacted");
-/// The counters: see the names below.
+/// The format and the revision, by the names below.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const META_FORMAT: &str = "format";
 const META_REVISION: &str = "revision";

@@ -35,7 +35,7 @@ enum Start {
 /// How often an idle watcher gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a watch lasts that names no timeout.
+/// How long a watch without a timeout lasts.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
 /// The longest watch; the client then starts a new one.

@@ -225,8 +225,8 @@ fn numbered<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     Some(name.strip_prefix(prefix)?.rsplit_once('-')?.0)
 }
 
-/// The load balancer of an object that does not name it: its owner or, if the names do not match, the load
-/// balancer in the object's name. A long name is shortened there and only the owner has it. Empty: no known
+/// The load balancer of an object that does not name it: its owner or, if their names do not match, the
+/// load balancer in the object's name. An object's name contains a long name only in part. Empty: no known
 /// load balancer.
 fn load_balancer_of<'a>(
     meta: &'a ObjectMeta,
@@ -239,7 +239,7 @@ fn load_balancer_of<'a>(
     all.find(|load_balancer| is_of(name, load_balancer)).unwrap_or_default()
 }
 
-/// A certificate Secret of ours: which certificates it contains, and their sizes. Never the keys.
+/// One of Bowline's certificate Secrets: which certificates it contains, and their sizes. Never the keys.
 #[derive(Debug)]
 pub(super) struct CertificatesSeen {
     pub(super) name: String,
@@ -276,7 +276,7 @@ impl CertificatesSeen {
     }
 }
 
-/// A cookie Secret of ours. Never the key in it.
+/// One of Bowline's cookie Secrets. Never the key in it.
 #[derive(Debug)]
 pub(super) struct CookiesSeen {
     /// Empty: the Secret does not have the name of a cookie Secret of a known load balancer.

@@ -42,7 +42,7 @@ impl Outbox {
         });
     }
 
-    /// Publishes a change for `explain`, the dashboard and other observers.
+    /// Publishes a change that people may want to see.
     pub(super) fn tell(&mut self, change: Change) {
         self.changes.push(change);
     }

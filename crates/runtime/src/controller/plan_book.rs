@@ -60,8 +60,8 @@ impl PlanBook {
         self.plans.get(lb).is_none_or(Plans::is_settled)
     }
 
-    /// The hash that all Plans of a load balancer will have: `planned` is the hash of what this version plans, and
-    /// unread fragments are added to it.
+    /// The hash that all Plans of a load balancer will have. `planned` is the hash of what this version plans; unread
+    /// fragments count in place of the planned ones.
     pub(super) fn hash(&self, lb: &str, planned: PlanHash) -> PlanHash {
         self.plans.get(lb).map_or(planned, |plans| plans.with_foreign(planned))
     }

@@ -149,8 +149,8 @@ impl Plans {
 
     /// Releases consumers that have their certificates or have waited long enough. Returns whether there were any.
     pub(super) fn release(&mut self, lacks: impl Fn(&Arc<str>) -> bool, now: Uptime) -> bool {
-        // A fragment that a former leader wrote is known by its hash only. It cannot be written together with new
-        // fragments, and must not be removed.
+        // A fragment of a former leader is known by its hash only: a write of its object could not contain it, and
+        // must not remove it. So its consumer may not wait.
         let may_wait = |consumer: &ConsumerRef| {
             let first = (consumer.clone(), 0);
             self.fragments.contains_key(&first) || !self.packed.holds(&first)
@@ -232,7 +232,7 @@ impl Plans {
         let unread = plan.unread.iter().map(|unread| Unreadable {
             item: unread.item.clone().unwrap_or_else(|| nameless(unread)),
             named: unread.item.is_some(),
-            // The size differs from the size of any fragment that this version writes.
+            // One more than the text, so that the stamp never equals that of the same text as a planned fragment.
             size: json_size(&unread.raw) + 1,
             raw: unread.clone(),
         });

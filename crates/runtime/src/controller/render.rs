@@ -205,7 +205,7 @@ pub(super) fn load_balancer(
                 Point::Named(name) => IngressPoint { ip: None, hostname: Some(name.to_string()) },
             })
             .collect(),
-        // Where seats are counted, only admission records who has one.
+        // Where seats are counted, only admission records them.
         allocated: before.allocated.clone().filter(|_| counted),
         used: shown.status.seating.as_ref().and_then(used),
         consumers: if counted { before.consumers.clone() } else { consumers.collect() },

@@ -47,7 +47,7 @@ pub(super) struct Turn {
     writer: Writer,
     leadership: Leadership,
     announcements: Announcements,
-    /// Where changes of the looked-up names are sent.
+    /// The channel for changes of the names to look up.
     names: mpsc::UnboundedSender<dns::Event>,
     context: Context,
     writing: FuturesUnordered<BoxFuture<'static, Ended>>,

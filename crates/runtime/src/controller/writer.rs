@@ -333,7 +333,7 @@ impl Writer {
     }
 }
 
-/// Creates a Secret of ours.
+/// Creates one of Bowline's Secrets.
 async fn make(api: &Api<Secret>, secret: &Secret) -> Result<Secret, Failure> {
     let failure = match answer(api.create(&params(), secret)).await {
         Ok(made) => return Ok(made),

@@ -25,9 +25,9 @@ use tokio::sync::watch::Receiver;
 const ORPHAN: &str = "orphan";
 /// How many deleted objects are remembered by uid.
 const REMEMBERED: usize = 10_000;
-/// When an object is due again while its owner's kind is being listed.
+/// When an object is due again if its owner's kind is still being listed.
 const SOON: SignedDuration = SignedDuration::from_millis(250);
-/// When an object is due again whose owner's kind is not served.
+/// When an object is due again if its owner's kind is not served.
 const LATER: SignedDuration = SignedDuration::from_secs(60);
 
 type Uid = Arc<str>;

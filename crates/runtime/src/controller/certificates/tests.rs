@@ -23,7 +23,7 @@ fn size(hash: &str) -> usize {
     hash.rsplit('-').next().and_then(|it| it.parse().ok()).unwrap_or(SMALL)
 }
 
-/// A certificate of the size that its hash says.
+/// A certificate of the size in its hash.
 fn content(hash: &str) -> (Arc<str>, Arc<Certificate>) {
     let chain = "x".repeat(size(hash)).into();
     (hash.into(), Arc::new(Certificate { chain, key: "".into() }))
@@ -186,7 +186,7 @@ type Stored = Items<Arc<str>, Option<Room>>;
 struct Cluster {
     secrets: BTreeMap<u32, (u64, Stored)>,
     version: u64,
-    /// How often the needed certificates were told.
+    /// The last revision of the needed certificates.
     revision: u64,
     unreadable: BTreeSet<Arc<str>>,
 }

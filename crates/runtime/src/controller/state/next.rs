@@ -116,7 +116,7 @@ impl State {
     }
 
     /// Recycles or deprovisions a load balancer whose claim is deleted, once nothing is planned for it and its agents
-    /// have applied the empty plan. A deprovisioned one does not wait for its agents.
+    /// have reported an empty plan.
     fn next_job(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         let Some(job) = self.bindings.job(lb) else { return Next::Nothing };
         let shown = self.boards.load_balancers.get(lb);
@@ -124,7 +124,7 @@ impl State {
         let same = known.is_some_and(|it| it.uid == job.uid && it.tie.uid() == job.claim.as_ref());
         let empty = self.planner.consumers(lb).next().is_none() && self.plans.is_empty(lb);
         let (id, kind) = (job.id, job.kind);
-        // Agents that are removed need not report an empty plan.
+        // Agents that are removed with their load balancer need not report.
         let made = shown.and_then(|it| it.status.made.clone());
         if let Some(made) = made.filter(|_| same && empty && kind == binder::JobKind::Deprovision) {
             return self.provisions.next_removal(lb, made, id, now);

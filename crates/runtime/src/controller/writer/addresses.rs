@@ -15,7 +15,7 @@ use kube::{Error, ResourceExt as _};
 use std::net::IpAddr;
 
 impl Writer {
-    /// Writes an Address object, and says how that ended.
+    /// Writes an Address object, and returns the result.
     pub(in crate::controller) async fn address(&self, write: addresses::Write) -> Reply {
         let result = match self.write_address(&write).await {
             Ok(written) => written,
