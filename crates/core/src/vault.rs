@@ -4,6 +4,7 @@
 //! as soon as there is room, the one of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a
 //! decision waits for no read. The room is recorded beside each certificate, so a new leader knows which certificate
 //! succeeds which. This module does no I/O; the leader's writer says which certificates are needed.
+//!
 //! [`crate::quota`] limits each namespace's share of the bytes that may be needed at once. A quarter of the room is
 //! kept free for successors.
 

@@ -1,3 +1,5 @@
+//! Tests of the protobuf decoder, also with bodies that kubectl sent.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

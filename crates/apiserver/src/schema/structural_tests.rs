@@ -1,3 +1,5 @@
+//! Tests of the checks of structural schemas.
+
 use super::*;
 use serde_json::json;
 

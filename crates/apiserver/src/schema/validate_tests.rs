@@ -1,3 +1,5 @@
+//! Tests of validation by a schema.
+
 use super::*;
 use crate::schema::compile_crd;
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Tests of label selectors.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;

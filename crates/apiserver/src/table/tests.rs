@@ -1,3 +1,5 @@
+//! Tests of tables.
+
 use super::*;
 use crate::kind::NoRules;
 use crate::schema::{Node, Schema};

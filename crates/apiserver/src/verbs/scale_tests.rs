@@ -1,3 +1,5 @@
+//! Tests of the scale subresource.
+
 use super::*;
 use crate::decode;
 use crate::server::Options;

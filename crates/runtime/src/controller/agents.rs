@@ -28,7 +28,7 @@ pub(super) struct Agents {
     listed: bool,
 }
 
-/// A change in what the agents of a load balancer report together.
+/// A change in what the live agents of a load balancer report together.
 #[derive(Debug)]
 pub(super) struct News {
     pub(super) load_balancer: Arc<str>,

@@ -1,3 +1,5 @@
+//! Tests of the collector's index and verdicts, without an API.
+
 use super::act::{Verdict, judge};
 use super::shell::Index as _;
 use super::*;

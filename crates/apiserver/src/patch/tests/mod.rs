@@ -1,3 +1,5 @@
+//! Tests of content types, bodies and merge patches, and the helpers of the other files.
+
 mod json;
 mod properties;
 mod strategic;

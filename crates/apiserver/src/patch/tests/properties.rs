@@ -1,3 +1,5 @@
+//! Properties of patches that hold for any object and any patch.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,3 +1,5 @@
+//! Tests of strategic merge patches.
+
 use super::*;
 
 /// Name of the case, object, patch, result.

@@ -1,3 +1,5 @@
+//! Tests of packed objects.
+
 use super::*;
 use std::cell::Cell;
 

@@ -1,3 +1,5 @@
+//! Tests of the Plan objects of one load balancer.
+
 use super::*;
 use bowline_core::plan::{Listener, ListenerProtocol, Serves};
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! Tests of the controller's state: events in, writes out.
+
 mod addresses;
 mod bindings;
 mod contended;

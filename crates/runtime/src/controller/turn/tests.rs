@@ -1,3 +1,5 @@
+//! Tests of the turn, with writes that reach no API.
+
 use super::super::work::{MOST_RECORDS, MOST_WRITES};
 use super::*;
 use crate::announcer;

@@ -1,3 +1,5 @@
+//! Tests of the validation of Services.
+
 use super::*;
 
 /// A valid Service with these fields of its spec replaced (null removes).

@@ -1,3 +1,5 @@
+//! Tests of planned slices, with an index and no API.
+
 mod properties;
 
 use super::plan::Content;
