@@ -1,6 +1,6 @@
 //! What the server knows of one served resource type: names, scope, schema, columns, and rules.
-//! Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; no other code asks which of
-//! them it was.
+//! Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; other code distinguishes them
+//! only by `strategic`.
 
 use crate::error::{FieldError, qualified};
 use crate::names::{self, NameRule};

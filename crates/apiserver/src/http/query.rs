@@ -1,6 +1,6 @@
 //! Parses the query parameters of the Kubernetes API into types, once. An invalid value is refused; a
-//! parameter that this server does not implement is refused by name. It does no I/O; the HTTP shell
-//! calls it.
+//! parameter with an effect that this server does not implement is refused by name. It does no I/O;
+//! the HTTP shell calls it.
 
 use super::target::percent_decode;
 use crate::error::{ApiError, FieldError};
