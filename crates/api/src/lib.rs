@@ -2,14 +2,14 @@
 //! of two spellings that Kubernetes itself does not know.
 //!
 //! ```text
-//! load_balancer, claim, class ──┐  one file a kind; the derive makes its schema
+//! load_balancer, claim, class ──┐  one file per kind; the derive makes its schema
 //! address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
 //! external_ip, plan ────────────┘
 //!   └─ source, selector, quantity, duration, condition: shared by several kinds
 //! names, annotations     every fixed string, once
 //! translate              IPPerPod, Ingress spec.loadBalancer
 //! metallb                pools of MetalLB ─▶ AddressPools
-//! proxies                the objects that serve a LoadBalancer which a class made
+//! provisioned_objects    the objects that serve a LoadBalancer which a class made
 //! convert                objects, ours and Kubernetes' own ─▶ the values that `bowline-core` decides with
 //! ```
 //!

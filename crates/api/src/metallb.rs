@@ -1,6 +1,6 @@
-//! MetalLB's pools, as far as taking them over needs: their shape, the AddressPools made of them, and how to recognize
-//! that MetalLB's own controller still runs. It does no I/O; `bowline_runtime::metallb` reads and writes. Settings that
-//! Bowline does not have become a [`Loss`], never a guess.
+//! MetalLB's pools, for their import: their shape, the AddressPools made from them, and how to recognize that MetalLB's
+//! own controller still runs. It does no I/O; `bowline_runtime::metallb` reads and writes. A setting that Bowline does
+//! not have becomes a [`Loss`], never a guess.
 
 use crate::address_pool::{AddressPool, AddressPoolSpec, AllocateTo};
 use crate::names;
@@ -59,7 +59,7 @@ pub struct ServiceAllocation {
     pub service_selectors: Vec<LabelSelector>,
 }
 
-/// A part of a MetalLB pool that cannot be taken over.
+/// A part of a MetalLB pool that cannot be imported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// An entry that cannot be read. MetalLB itself uses no pool at all while there is such an entry.
@@ -86,7 +86,7 @@ pub enum Loss {
     },
 }
 
-/// The AddressPool for a pool of MetalLB, and what is lost.
+/// The AddressPool for a MetalLB pool, and its losses. None: no entry can be read.
 pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
     let name = theirs.metadata.name.clone().unwrap_or_default();
     let namespace = theirs.metadata.namespace.as_deref().unwrap_or_default();
@@ -115,7 +115,7 @@ pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
             avoid_buggy_ips: spec.avoid_buggy_ips,
             allocate_to,
             per_namespace_quota: None,
-            // MetalLB only asks for the same key. Without this, Services that share an address now would lose it.
+            // MetalLB requires only the same key. Without this, Services that share an address now would lose it.
             sharing_across_namespaces: true,
             allowed_domains: Vec::new(),
             reuse_after: None,
@@ -126,8 +126,8 @@ pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
     (Some(pool), losses)
 }
 
-/// An entry in our notation. MetalLB accepts `192.0.2.5/24` for its network, and spaces around a hyphen; our schema
-/// does not.
+/// An entry in the notation of AddressPools. MetalLB accepts `192.0.2.5/24` for its network, and spaces around a
+/// hyphen; the AddressPool's schema does not.
 fn address(entry: &str) -> Result<String, RangeError> {
     match Range::parse(entry) {
         Ok(range) if entry.contains('-') => Ok(range.to_string()),
@@ -151,7 +151,7 @@ fn allocate_to(to: &ServiceAllocation, pool: &str, losses: &mut Vec<Loss>) -> Al
         && to.namespace_selectors.is_empty()
         && to.service_selectors.is_empty()
     {
-        // The pool is for all Services, and still comes before pools without any selector.
+        // The pool serves all Services, but comes before pools without a selector.
         service_selectors.push(LabelSelector::default());
     }
     let mut seen = BTreeSet::new();
@@ -163,8 +163,8 @@ fn allocate_to(to: &ServiceAllocation, pool: &str, losses: &mut Vec<Loss>) -> Al
     }
 }
 
-/// Whether a Pod is MetalLB's controller and has not ended: by the labels of MetalLB's manifests, by those of its
-/// chart, or by its image where an administrator chose other labels.
+/// Whether a Pod is MetalLB's controller and has not ended. It is recognized by the labels of MetalLB's manifests or
+/// chart or, if an administrator chose other labels, by its image.
 pub fn is_running_controller(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
@@ -181,7 +181,8 @@ pub fn is_running_controller(pod: &Pod) -> bool {
         || images.into_iter().any(is_controller_image)
 }
 
-/// `quay.io/metallb/controller:v0.15.2`, `bitnami/metallb-controller@sha256:…`.
+/// Whether this is an image of MetalLB's controller, such as `quay.io/metallb/controller:v0.15.2` or
+/// `bitnami/metallb-controller@sha256:…`.
 fn is_controller_image(image: &str) -> bool {
     let image = image.split('@').next().unwrap_or_default();
     let (head, last) = image.rsplit_once('/').unwrap_or(("", image));

@@ -1,6 +1,6 @@
-//! The objects that serve a load balancer which a class made in a cluster: copies of a proxy with an agent beside each,
-//! the door in front of them, and the rights of the agents. It renders them and compares the rendered objects with
-//! existing ones; it neither reads nor writes any. The leader's provisioner calls it.
+//! Renders the objects that serve a provisioned load balancer in a cluster: proxies with an agent beside each, the door
+//! in front of them, and the agents' rights. It also compares the rendered objects with existing ones. It does no I/O;
+//! the leader's provisioner calls it.
 
 use crate::class::LoadBalancerClassSpec;
 use crate::source::{BareMetalType, LoadBalancerSource};
@@ -15,18 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The port of an agent's probes and metrics in its Pod.
 const ADMIN: u16 = 9180;
-/// The folder that a proxy and its agent share.
+/// The folder that a proxy and its agent share in their Pod.
 const FOLDER: &str = "/run/bowline";
-/// The volume with the agent's token, and the folder in which clients of the API look for it.
+/// The volume with the agent's token.
 const TOKEN: &str = "token";
-/// The folder with the agent's kept state. It is in memory, because it holds private keys; it is for a container that
-/// restarts, not for a machine that does.
+/// The folder with the agent's kept state. It is in memory, because it holds private keys. It survives a restart of the
+/// container, not of the machine.
 const STATE: &str = "/var/lib/bowline";
+/// The folder in which Kubernetes clients look for the token.
 const TOKEN_FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The most ports of the door.
 const MOST_PORTS: usize = 200;
 
-/// An object that serves a load balancer, in the order in which they are made.
+/// The objects that serve a provisioned load balancer, in the order in which they are created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// The Lease in which agents report. Agents make it; it is deleted with the other parts.
@@ -48,7 +49,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts, in the order in which they are made.
+    /// All parts, in the order in which they are created.
     pub const ALL: [Self; 8] = [
         Self::Lease,
         Self::Account,
@@ -109,7 +110,7 @@ pub enum Program {
     Nginx,
 }
 
-/// A load balancer that a class made in a cluster, as far as its objects depend on it.
+/// A load balancer that a class provisioned in a cluster: the fields on which its objects depend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
     /// Its name.
@@ -129,7 +130,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// The load balancer of this object. None: no class made it in a cluster.
+    /// Reads the fields of a LoadBalancer. None: no class provisioned it in a cluster.
     pub fn of(load_balancer: &LoadBalancer) -> Option<Self> {
         let LoadBalancer { metadata, spec, .. } = load_balancer;
         let marks = metadata.annotations.as_ref()?;
@@ -176,7 +177,7 @@ impl Made {
     }
 }
 
-/// What all parts should be.
+/// The wanted objects of one load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
     /// The load balancer.
@@ -191,12 +192,12 @@ pub struct Wish {
     pub listeners: BTreeSet<(u16, Transport)>,
     /// The images of the proxies.
     pub images: Images,
-    /// Networks in which the agents send traffic to no member.
+    /// The agents send no traffic to members in these networks.
     pub deny_members: Vec<IpNet>,
 }
 
 impl Wish {
-    /// What a class asks for, for a load balancer with these listeners.
+    /// The objects that a class wants for a load balancer with these listeners.
     pub fn new(
         made: Made,
         own: &str,
@@ -215,7 +216,7 @@ impl Wish {
         }
     }
 
-    /// A part as it should be. None: Bowline does not make this part.
+    /// The wanted object of a part. None: Bowline does not create this part.
     pub fn object(&self, part: Part) -> Option<Value> {
         let body = match part {
             Part::Lease => return None,
@@ -251,7 +252,7 @@ impl Wish {
         Some(object)
     }
 
-    /// The patch that makes an existing part as it should be. Fields that cannot be changed are left out.
+    /// The patch that changes an existing part into the wanted object, without fields that cannot be changed.
     pub fn change(&self, part: Part) -> Option<Value> {
         let mut object = self.object(part)?;
         if let Some(spec) = object["spec"].as_object_mut() {
@@ -286,9 +287,9 @@ impl Wish {
         })
     }
 
-    /// The agents' rights in Bowline's own namespace: to follow Plans, to report in their own Lease, and to read the
+    /// The agents' rights in Bowline's own namespace: to watch Plans, to report in their own Lease, and to read the
     /// Secrets of this load balancer and of no other. The installation cannot ship this Role, because it names Secrets
-    /// of a load balancer that does not exist yet. No server lets the leader grant rights that it does not have.
+    /// of a load balancer that does not exist yet. The API lets the leader grant only rights that it has itself.
     fn rights(&self) -> Value {
         let name = &self.made.name;
         let certificates = (0..SECRETS).map(|index| names::certificates_secret(name, index));
@@ -308,8 +309,8 @@ impl Wish {
         ]})
     }
 
-    /// Probes come from the node; no NetworkPolicy applies to them. To scrape metrics an administrator adds another
-    /// policy: policies only add to what is allowed.
+    /// The NetworkPolicy of the proxies. Probes come from the node, and no NetworkPolicy applies to them. To scrape
+    /// metrics, an administrator adds another policy: each policy allows more.
     fn fence(&self) -> Value {
         let range = |protocol: &str, first: u16, last: u16| json!({"protocol": protocol, "port": first, "endPort": last});
         let own = json!({"matchLabels": {"kubernetes.io/metadata.name": self.own}});
@@ -340,7 +341,7 @@ impl Wish {
             "hostNetwork": false,
             "hostPID": false,
             "hostIPC": false,
-            // A program that reads data from the Internet must not reach the API: only the agent has a token.
+            // Only the agent gets a token: a program that reads data from the Internet must not reach the API.
             "automountServiceAccountToken": false,
             "volumes": [token(), state()],
             // Copies run on different nodes if there are several, and on one if there is only one.
@@ -444,8 +445,8 @@ impl Wish {
         })
     }
 
-    /// Clients reach the proxies through it, with their own source addresses. The agent's admin port is not part of it,
-    /// even if a consumer asks for that port.
+    /// The Service through which clients reach the proxies. It keeps the clients' source addresses. The agent's admin
+    /// port is not part of it, even if a consumer wants that port.
     fn door(&self) -> Value {
         let (http, https) = self.made.ports;
         let all = [(http, Transport::Tcp), (https, Transport::Tcp)];
@@ -478,7 +479,8 @@ fn state() -> Value {
     json!({"name": "state", "emptyDir": {"medium": "Memory", "sizeLimit": "128Mi"}})
 }
 
-/// The volume that a client of the API needs in a Pod, as Kubernetes would mount it into every container.
+/// The volume with the token and CA that an API client needs, with the content that Kubernetes would mount into every
+/// container.
 fn token() -> Value {
     json!({"name": TOKEN, "projected": {"sources": [
         {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
@@ -491,7 +493,7 @@ fn token() -> Value {
     ]}})
 }
 
-/// Ports below 1024 need the capability, and in a container only root gets it.
+/// The security context of the containers. Ports below 1024 need a capability, which only root gets in a container.
 fn security() -> Value {
     json!({
         "runAsUser": 0,

@@ -33,8 +33,8 @@ fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The schema of amounts that users write, by resource; unknown resources are refused. A field of another name would be
-/// dropped silently.
+/// The schema of amounts that users write, by resource. Unknown resources are refused; otherwise a misspelled field
+/// would be dropped silently.
 pub(crate) fn countable(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -88,7 +88,7 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
         return Err(unreadable());
     }
     let fraction = fraction.trim_end_matches('0');
-    // Eighteen decimals and the largest unit still fit into 128 bits; more cannot become whole.
+    // A fraction of up to eighteen digits times the largest unit fits into 128 bits. A longer one is refused.
     if fraction.len() > 18 {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
@@ -102,14 +102,14 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
     let amount = u128::from(integer) * unit + parts / decimals;
-    // An amount that cannot be written exactly would be recorded as another one.
+    // An amount that no quantity expresses exactly would be recorded as another amount.
     if exact(amount).is_none() {
         return Err(too_large());
     }
     u64::try_from(amount).map_err(|_| too_large())
 }
 
-/// Suffixes, each with the largest amount that the schema accepts and with the value of the unit.
+/// Suffixes, each with the largest number that the schema accepts and the value of the unit.
 const UNITS: [(&str, u128, u128); 11] = [
     ("P", 999, 1_000_000_000_000_000),
     ("T", 999_999, 1_000_000_000_000),
@@ -124,14 +124,14 @@ const UNITS: [(&str, u128, u128); 11] = [
     ("", 999_999_999_999_999_999, 1),
 ];
 
-/// An amount as a quantity that the schema accepts, in the largest decimal unit of which it is a multiple. A sum that
-/// no quantity can express becomes the next larger one that can.
+/// An amount as a quantity that the schema accepts. It uses the first unit of `UNITS` that expresses the amount
+/// exactly. Any other amount is rounded up to whole Ti, and is at most 999999Ti.
 pub fn written(amount: u128) -> Quantity {
     let (suffix, most, unit) = exact(amount).unwrap_or(("Ti", 999_999, 1 << 40));
     Quantity(format!("{}{suffix}", amount.div_ceil(unit).min(most)))
 }
 
-/// The unit in which a quantity expresses an amount exactly, if there is one.
+/// The first unit that expresses an amount exactly, if there is one.
 fn exact(amount: u128) -> Option<(&'static str, u128, u128)> {
     let says = |(_, most, unit): &&(&str, u128, u128)| {
         amount.is_multiple_of(*unit) && amount / unit <= *most && (amount != 0 || *unit == 1)

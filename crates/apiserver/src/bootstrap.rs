@@ -1,5 +1,5 @@
-//! What every cluster has from its first moment: the system namespaces. Asked for through the API
-//! itself, so that these objects are like all others.
+//! Creates the system namespaces of a new cluster. It uses the API itself, so that these objects
+//! are like all others. `Cluster` calls it.
 
 use crate::error::ApiError;
 use crate::server::Server;
@@ -7,11 +7,11 @@ use crate::verbs::Input;
 use crate::{decode::Decoded, http::query::FieldValidation};
 use serde_json::json;
 
-/// The namespaces that a cluster cannot be without.
+/// The system namespaces.
 pub const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 impl Server {
-    /// Creates what is missing and serves the CRDs that are stored.
+    /// Creates missing namespaces and serves the stored CRDs.
     pub async fn bootstrap(&self) -> Result<(), ApiError> {
         self.establish().await;
         let kind = self.kind("", "v1", "namespaces")?;

@@ -1,5 +1,5 @@
-//! A whole embedded cluster: store, server, TLS listener and the small controllers, started and stopped
-//! as one. This is the door for `bowline up` and for tests.
+//! An embedded cluster: store, server, TLS listener and the small controllers, started and stopped
+//! together. `bowline up` and tests use it.
 
 use crate::controllers;
 use crate::error::ApiError;
@@ -15,16 +15,16 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How to start a cluster.
+/// The options of a cluster.
 #[derive(Clone)]
 pub struct ClusterOptions {
-    /// What its kubeconfig and certificates call it.
+    /// Its name in kubeconfig and certificates.
     pub name: String,
-    /// Where its state is kept; in memory, and gone with the process, when absent.
+    /// The folder of its state. None: the state is in memory and lost with the process.
     pub data: Option<PathBuf>,
-    /// Where it listens. Port 0 takes any that is free.
+    /// The address on which it listens. Port 0: any free port.
     pub listen: SocketAddr,
-    /// How much history watchers may fall behind.
+    /// How much history is kept for watchers.
     pub limits: Limits,
     /// The server's own options.
     pub server: Options,
@@ -42,7 +42,7 @@ impl Default for ClusterOptions {
     }
 }
 
-/// Why a cluster does not start.
+/// Why a cluster cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Another process uses the data folder.
@@ -50,15 +50,15 @@ pub enum StartError {
     InUse {
         /// The data folder.
         data: PathBuf,
-        /// What the other process wrote about itself.
+        /// What the other process recorded about itself.
         owner: Option<String>,
     },
-    /// The address is taken or not ours.
+    /// The address is in use or does not belong to this machine.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The store cannot be opened.
@@ -66,7 +66,7 @@ pub enum StartError {
     Store {
         /// The store's file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         source: OpenError,
     },
     /// Credentials cannot be made or kept.
@@ -75,7 +75,7 @@ pub enum StartError {
     /// The server's certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] serve::TlsError),
-    /// The server cannot set itself up.
+    /// The server cannot create its first objects.
     #[error("cannot set up the API: {0}")]
     Setup(ApiError),
 }
@@ -94,7 +94,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a cluster and returns once it answers.
+    /// Starts a cluster, and returns when it answers.
     pub async fn start(options: ClusterOptions) -> Result<Self, StartError> {
         let store = match &options.data {
             None => Store::memory(options.limits),
@@ -129,7 +129,7 @@ impl Cluster {
         &self.server
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -150,7 +150,7 @@ impl Cluster {
         &self.credentials
     }
 
-    /// A client in the same process, with no socket between.
+    /// A client in the same process, without a socket.
     pub fn client(&self) -> kube::Client {
         self.server.client()
     }
@@ -185,12 +185,12 @@ fn open(data: &Path, limits: Limits) -> Result<Store, StartError> {
         OpenError::InUse => StartError::InUse { data: data.to_owned(), owner: owner(data) },
         source => StartError::Store { file, source },
     })?;
-    // Whoever had it before has it no more; nobody shall be sent there until we know our address.
+    // The former owner no longer holds the store, and no client should be sent to its address.
     let _ = std::fs::remove_file(owner_file(data));
     Ok(store)
 }
 
-/// Who has the data folder, as it said itself.
+/// The owner of the data folder, as it recorded itself.
 fn owner(data: &Path) -> Option<String> {
     let bytes = std::fs::read(owner_file(data)).ok()?;
     let owner: serde_json::Value = serde_json::from_slice(&bytes).ok()?;

@@ -1,6 +1,6 @@
-//! Request bodies into values. JSON is read with its duplicate fields noted (serde_json alone would let
-//! the last one win in silence), YAML and protobuf through their own modules. Nothing is interpreted
-//! here beyond the syntax.
+//! Decodes request bodies into values. JSON is read here, because serde_json alone would silently keep
+//! the last of duplicate fields; YAML and protobuf have their own modules. It checks syntax and size
+//! only; the HTTP shell calls it.
 
 use crate::error::ApiError;
 use bytes::Bytes;
@@ -9,37 +9,37 @@ use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
 
-/// How many containers may lie in one another, whatever a body was written in and whatever a patch makes.
-/// Clients read 128 levels; lists, watches and tables put up to three around an object.
+/// The deepest nesting of a body in any encoding, and of a patch's result. Clients read 128 levels;
+/// lists, watches and tables add up to three.
 pub const MAX_DEPTH: usize = 100;
 
-/// How long the paths of all values of a body may be together. Whoever checks an object writes down where
-/// he is, so a small body with a long name high up could keep every check busy for minutes; no body
-/// that means anything comes near.
+/// The most bytes of the paths of all values of a body. Every check writes the path of the value at hand,
+/// so a small body with one long name high up could keep each check busy for minutes. No normal body
+/// comes near.
 const MAX_PATHS: usize = 128 * 1024 * 1024;
 
-/// A body as it was written.
+/// A decoded body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The value; of a field that stands twice, the last.
+    /// The value. Of duplicate fields it has the last.
     pub value: Value,
-    /// Paths of fields that stand twice, such as `spec.type`.
+    /// The paths of duplicate fields, such as `spec.type`.
     pub duplicates: Vec<String>,
-    /// The JSON it came from, where the order of its fields may have to be told.
+    /// The JSON source, if the order of its fields may have to be reported.
     pub source: Option<Bytes>,
 }
 
 impl Decoded {
-    /// A value that was not read from JSON.
+    /// A value that does not come from JSON.
     pub fn plain(value: Value) -> Self {
         Self { value, duplicates: Vec::new(), source: None }
     }
 }
 
-/// The encodings a body may have.
+/// The encodings of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyType {
-    /// `application/json`, also assumed when nothing is said.
+    /// `application/json`, also without a `Content-Type`.
     Json,
     /// `application/yaml`.
     Yaml,
@@ -63,7 +63,7 @@ impl BodyType {
     }
 }
 
-/// Reads a body of the given type, which should be an object of `kind`.
+/// Decodes a body of this type, which should be an object of `kind`.
 pub fn body(type_: BodyType, kind: &str, bytes: &Bytes) -> Result<Decoded, ApiError> {
     let read = match type_ {
         BodyType::Json => json(bytes)
@@ -83,7 +83,7 @@ pub fn body(type_: BodyType, kind: &str, bytes: &Bytes) -> Result<Decoded, ApiEr
     })
 }
 
-/// The beginning of a body as a message shows it: as text where it is text, else in hexadecimal.
+/// The beginning of a body for a message: text, or hexadecimal if it is not text.
 fn excerpt(bytes: &[u8]) -> String {
     const MOST: usize = 1024;
     if bytes.is_empty() {
@@ -97,13 +97,13 @@ fn excerpt(bytes: &[u8]) -> String {
     }
 }
 
-/// Refuses what is too deep or too laborious for everybody who comes after.
+/// Refuses a value that is too deep, or whose paths are too long for later checks.
 pub fn check(value: &Value) -> Result<(), String> {
     let mut left = MAX_PATHS;
     measure(value, 0, 0, &mut left)
 }
 
-/// Walks over a value at `depth` whose own path is `path` bytes long.
+/// Measures a value at `depth` whose own path has `path` bytes.
 fn measure(value: &Value, depth: usize, path: usize, left: &mut usize) -> Result<(), String> {
     *left = left.checked_sub(path).ok_or("the names of its fields are too long altogether")?;
     if matches!(value, Value::Array(_) | Value::Object(_)) && depth == MAX_DEPTH {
@@ -121,18 +121,17 @@ fn measure(value: &Value, depth: usize, path: usize, left: &mut usize) -> Result
     }
 }
 
-/// At which place of a JSON body, counted in fields, each of these paths stands; of one that stands
-/// twice, the last place.
+/// The position of each path in a JSON body, counted in fields. Of duplicate fields it is the last.
 pub fn places<'a>(bytes: &[u8], paths: impl Iterator<Item = &'a str>) -> HashMap<String, usize> {
     let places = paths.map(|path| (path.to_owned(), usize::MAX)).collect();
     let mut notes = Notes { places: Some(places), ..Notes::default() };
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    // What is read up to an error is in order, too.
+    // What was read before an error has its order, too.
     let _ = Noting(&mut notes).deserialize(&mut reader);
     notes.places.unwrap_or_default()
 }
 
-/// Reads JSON and notes duplicate fields.
+/// Decodes JSON, and notes duplicate fields.
 pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
     let mut notes = Notes::default();
     let mut reader = serde_json::Deserializer::from_slice(bytes);
@@ -141,13 +140,13 @@ pub fn json(bytes: &[u8]) -> Result<Decoded, String> {
     Ok(Decoded { value, duplicates: notes.duplicates, source: None })
 }
 
-/// More than this is no longer a slip; the rest is not worth remembering.
+/// The most duplicates that are noted: more of them are not an accident.
 const MOST_DUPLICATES: usize = 100;
-/// Nor are more paths than this, in bytes. One is remembered however long it is.
+/// The most bytes of their paths. The first one is always noted.
 const MOST_DUPLICATE_TEXT: usize = 64 * 1024;
 
-/// What is noted while a value is read. The path grows and shrinks in place: it costs what its last step
-/// costs, however long the steps before it are.
+/// What is noted while a value is read. The path grows and shrinks in place, so a step costs only its own
+/// length.
 #[derive(Default)]
 struct Notes {
     path: String,
@@ -175,7 +174,7 @@ impl Notes {
     }
 }
 
-/// Builds a value while it notes the paths of duplicate fields.
+/// Builds a value and notes the paths of duplicate fields.
 struct Noting<'a>(&'a mut Notes);
 
 impl<'de> DeserializeSeed<'de> for Noting<'_> {
@@ -281,7 +280,7 @@ mod tests {
         let text = format!("{{\"{}\":[{list}]}}", "k".repeat(1_400_000));
         let decoded = json(text.as_bytes()).unwrap();
         assert!(decoded.duplicates.is_empty());
-        // Those who check the value would write the name 700,000 times.
+        // Checks of this value would write the name 700,000 times.
         let error = body(BodyType::Json, "ConfigMap", &Bytes::from(text)).unwrap_err();
         assert!(error.message.contains("the names of its fields are too long"), "{error}");
     }

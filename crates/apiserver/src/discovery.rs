@@ -1,4 +1,5 @@
-//! Discovery documents, legacy and aggregated (`apidiscovery.k8s.io/v2`), from the kinds served. Pure.
+//! The discovery documents of the served kinds, in the legacy and the aggregated form
+//! (`apidiscovery.k8s.io/v2`). It does no I/O; the HTTP shell calls it.
 
 use crate::kind::Kind;
 use crate::registry::Kinds;
@@ -6,7 +7,7 @@ use serde_json::{Value, json};
 
 const OBJECT_VERBS: [&str; 8] =
     ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// The order in which a real server lists the verbs of custom kinds.
+/// The verbs of custom kinds, in kube-apiserver's order.
 const CUSTOM_VERBS: [&str; 8] =
     ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 const VERBS_ON_ONE: [&str; 7] = ["create", "delete", "get", "list", "patch", "update", "watch"];
@@ -56,7 +57,7 @@ fn subresources(kind: &Kind) -> Vec<Subresource> {
     list
 }
 
-/// Reviews are created and answered, never stored; they have no [`Kind`].
+/// Reviews are created and answered, never stored, so they have no [`Kind`].
 const REVIEWS: [(&str, &str, &str); 3] = [
     ("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
     ("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
@@ -71,7 +72,7 @@ pub fn core_versions(address: &str) -> Value {
     })
 }
 
-/// Groups and versions, the review groups among them, without the core group.
+/// All groups and their versions, with the review groups, without the core group.
 fn groups(kinds: &Kinds) -> Vec<(String, Vec<String>)> {
     let mut list: Vec<(String, Vec<String>)> = kinds
         .groups()

@@ -1,62 +1,62 @@
-//! Errors as the Kubernetes API speaks them: a `Status` with code, reason, details and causes, and the
-//! field errors that make up an Invalid one. Pure values; the HTTP shell turns them into responses.
+//! The errors of the Kubernetes API: a `Status` with code, reason, details and causes, and the field
+//! errors of an Invalid one. They are values; the HTTP shell turns them into responses.
 
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt;
 
-/// So many field errors are told of in one refusal; after them stands how many more there are. The real
-/// server tells of all, whatever it takes.
+/// The most field errors in one answer, which ends with the number of the others. kube-apiserver lists
+/// all.
 const MOST_FIELD_ERRORS: usize = 200;
-/// And so many bytes of them. One is told of however long it is.
+/// The most bytes of these field errors. The first one is always listed.
 const MOST_FIELD_ERROR_TEXT: usize = 256 * 1024;
 
-/// A refusal, in the shape of a Kubernetes `Status` object.
+/// An error, in the form of a Kubernetes `Status` object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
     /// HTTP status code.
     pub code: u16,
-    /// Machine-readable reason, such as `NotFound`. Empty when the real server gives none.
+    /// The machine-readable reason, such as `NotFound`. Empty: kube-apiserver gives none.
     pub reason: &'static str,
-    /// What a person reads.
+    /// The message for people.
     pub message: String,
-    /// What the refusal is about.
+    /// The object or resource that the error is about.
     pub details: Box<Details>,
 }
 
 /// The `details` of a Status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Details {
-    /// Name of the object concerned.
+    /// The object's name.
     pub name: String,
-    /// API group of the resource or kind concerned.
+    /// The API group of the resource or kind.
     pub group: String,
-    /// The resource (plural) or, for Invalid, the kind concerned.
+    /// The resource (plural) or, for Invalid, the kind.
     pub kind: String,
-    /// Uid of the object concerned.
+    /// The object's uid.
     pub uid: String,
-    /// Each single thing that is wrong.
+    /// The single causes.
     pub causes: Vec<Cause>,
     /// When the client may try again.
     pub retry_after_seconds: u32,
-    /// Whether the details are sent even when they say nothing, as a real server does in answers that it
-    /// gives before it knows the resource.
+    /// Whether details are sent even if they are empty, as kube-apiserver does in answers that it gives
+    /// before it knows the resource.
     pub always: bool,
 }
 
-/// One cause of a refusal.
+/// One cause of an error.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cause {
     /// Such as `FieldValueInvalid`.
     pub reason: &'static str,
-    /// What a person reads.
+    /// The message for people.
     pub message: String,
     /// The JSON path of the field, such as `spec.ports[0].port`.
     pub field: String,
 }
 
 impl ApiError {
-    /// An error with code, reason and message and nothing else.
+    /// An error with code, reason and message only.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: Box::default() }
     }
@@ -72,7 +72,7 @@ impl ApiError {
             .about(group, resource, name)
     }
 
-    /// 404 for a path that leads nowhere.
+    /// 404 for an unknown path.
     pub fn no_such_path() -> Self {
         Self::new(404, "NotFound", "the server could not find the requested resource").generic()
     }
@@ -83,7 +83,7 @@ impl ApiError {
         Self::new(409, "AlreadyExists", message).about(group, resource, name)
     }
 
-    /// 409: somebody else wrote meanwhile, or a precondition does not hold.
+    /// 409: another writer was first, or a precondition does not hold.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": {why}",
@@ -92,7 +92,7 @@ impl ApiError {
         Self::new(409, "Conflict", message).about(group, resource, name)
     }
 
-    /// 422: the object was understood but is not valid. `kind` is the kind, not the plural.
+    /// 422: the object is invalid. `kind` is the kind, not the plural.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
         let mut length = 0;
         let told = errors.iter().take(MOST_FIELD_ERRORS).enumerate().take_while(|(i, error)| {
@@ -102,7 +102,7 @@ impl ApiError {
         });
         let told = told.count();
         let (errors, untold) = errors.split_at(told);
-        // The real server says the same thing once, however many checks found it.
+        // kube-apiserver lists equal errors once.
         let mut seen = HashSet::new();
         let mut texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
         texts.retain(|text| seen.insert(text.clone()));
@@ -122,36 +122,36 @@ impl ApiError {
         error
     }
 
-    /// 403: understood and refused.
+    /// 403: the request is refused.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", qualified(group, resource));
         Self::new(403, "Forbidden", message).about(group, resource, name)
     }
 
-    /// 404 for a path under which the API has nothing at all; answered as text.
+    /// 404 for a path outside the API; answered as text.
     pub fn no_page() -> Self {
         Self::new(404, "", "404 page not found\n")
     }
 
-    /// 405: the resource of a custom kind is known, the verb is not for it.
+    /// 405: a resource of a custom kind does not support the verb.
     pub fn verb_not_supported(group: &str, resource: &str, verb: &str) -> Self {
         let resource_name = qualified(group, resource);
         let message = format!("{verb} is not supported on resources of kind \"{resource_name}\"");
         Self::new(405, "MethodNotAllowed", message).about(group, resource, "")
     }
 
-    /// 405: the resource is known, the verb is not for it.
+    /// 405: the resource does not support the method.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::new(405, "MethodNotAllowed", message).generic()
     }
 
-    /// 410: the resource version asked for is no longer at hand.
+    /// 410: the requested resource version is too old.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 413: the body is larger than anybody may send.
+    /// 413: the body is too large.
     pub fn too_large(limit: usize) -> Self {
         Self::new(
             413,
@@ -160,17 +160,17 @@ impl ApiError {
         )
     }
 
-    /// 415: a body of a type that this server does not read.
+    /// 415: a content type that this server does not read.
     pub fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    /// 501: part of the Kubernetes API that this server does not implement, by name.
+    /// 501: a named part of the Kubernetes API that this server does not implement.
     pub fn not_implemented(what: &str) -> Self {
         Self::new(501, "NotImplemented", format!("this server does not implement {what}"))
     }
 
-    /// 500: our own failure.
+    /// 500: an error of this server.
     pub fn internal(message: impl fmt::Display) -> Self {
         let text = message.to_string();
         let mut error = Self::new(500, "InternalError", format!("Internal error occurred: {text}"));
@@ -178,13 +178,13 @@ impl ApiError {
         error
     }
 
-    /// The same error as the real server gives it before it knows the resource: with empty details.
+    /// The error with empty details, as kube-apiserver gives it before it knows the resource.
     pub fn generic(mut self) -> Self {
         self.details.always = true;
         self
     }
 
-    /// The same error with its details naming this object.
+    /// The error with details that name this object.
     pub fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
         self.details.group = group.to_owned();
         self.details.kind = kind.to_owned();
@@ -192,7 +192,7 @@ impl ApiError {
         self
     }
 
-    /// The `Status` object that goes over the wire.
+    /// The `Status` object of the answer.
     pub fn status(&self) -> Value {
         let mut details = serde_json::Map::new();
         let d = &self.details;
@@ -249,28 +249,28 @@ pub fn qualified(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// What is wrong with a field; each has its own wording and cause reason.
+/// The kind of a field error. Each has its own wording and cause reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
     /// A value must be given.
     Required,
     /// The value cannot be used.
     Invalid,
-    /// The value is not of a closed list.
+    /// The value is not one of a closed list.
     NotSupported,
-    /// The value stands twice in a list where it may stand once.
+    /// The value occurs twice.
     Duplicate,
-    /// The field may not be set.
+    /// The field must not be set.
     Forbidden,
     /// Too many bytes or characters.
     TooLong,
     /// Too many items.
     TooMany,
-    /// What it refers to does not exist.
+    /// The referenced object does not exist.
     NotFound,
     /// The value is of the wrong JSON type.
     TypeInvalid,
-    /// Our own failure while looking at it.
+    /// An error of this server during the check.
     Internal,
 }
 
@@ -306,16 +306,16 @@ impl FieldErrorKind {
     }
 }
 
-/// One thing that is wrong with one field of an object.
+/// One error of one field of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// The kind of error.
     pub kind: FieldErrorKind,
-    /// The JSON path of the field, such as `spec.ports[0].port`; `<nil>` for none.
+    /// The JSON path of the field, such as `spec.ports[0].port`; `<nil>`: no field.
     pub field: String,
-    /// The value as the message quotes it (already rendered); `None` where the wording quotes none.
+    /// The value as the message quotes it, already rendered. None: the wording quotes no value.
     pub value: Option<String>,
-    /// What would be right.
+    /// What would be valid.
     pub detail: String,
 }
 
@@ -354,7 +354,7 @@ impl FieldError {
         }
     }
 
-    /// The value is none of those that are supported.
+    /// The value is not one of the supported values.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let list = supported.iter().map(|s| format!("\"{s}\"")).collect::<Vec<_>>().join(", ");
         Self {
@@ -365,7 +365,7 @@ impl FieldError {
         }
     }
 
-    /// The value stands twice.
+    /// The value occurs twice.
     pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         Self {
             kind: FieldErrorKind::Duplicate,
@@ -375,7 +375,7 @@ impl FieldError {
         }
     }
 
-    /// The field may not be set.
+    /// The field must not be set.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             kind: FieldErrorKind::Forbidden,
@@ -405,7 +405,7 @@ impl FieldError {
         }
     }
 
-    /// The message without the field in front, as it stands in a cause.
+    /// The message without the field, as in a cause.
     pub fn body(&self) -> String {
         let mut out = self.kind.title().to_owned();
         if let Some(value) = &self.value {

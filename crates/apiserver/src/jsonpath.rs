@@ -1,6 +1,6 @@
 //! The part of Kubernetes' JSON paths that printer columns, selectable fields and the scale
-//! subresource use: members, indexes, `[*]` and filters. The rest is refused by name, not ignored.
-//! Called where CustomResourceDefinitions are accepted and where tables are made.
+//! subresource use: members, indexes, `[*]` and filters. Other syntax is refused by name, not
+//! ignored. CustomResourceDefinitions and tables use it; it does no I/O.
 
 use serde_json::Value;
 use std::cmp::Ordering;
@@ -14,7 +14,7 @@ pub struct JsonPath {
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     Member(String),
-    /// From the end when negative.
+    /// A negative index counts from the end.
     Index(i64),
     All,
     Filter(Filter),
@@ -23,7 +23,7 @@ enum Step {
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Operand,
-    /// None asks whether the left side is there.
+    /// None: tests whether the left side exists.
     comparison: Option<(Comparison, Operand)>,
 }
 
@@ -59,7 +59,7 @@ impl JsonPath {
         }
     }
 
-    /// The values it leads to, in order. What is missing on the way leads nowhere.
+    /// The values at the path, in order. A missing member on the way gives none.
     pub fn find<'a>(&self, object: &'a Value) -> Vec<&'a Value> {
         let mut found = vec![object];
         for step in &self.steps {
@@ -68,7 +68,7 @@ impl JsonPath {
         found
     }
 
-    /// The members it passes, if it passes nothing but members (`.spec.replicas`).
+    /// The members of the path, if it consists of members only (`.spec.replicas`).
     pub fn members(&self) -> Option<Vec<&str>> {
         let mut members = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
@@ -130,7 +130,7 @@ fn equal(left: &Value, right: &Value) -> bool {
     left == right || order(left, right) == Some(Ordering::Equal)
 }
 
-/// Numbers by size, texts by bytes, and nothing else.
+/// Numbers compare by size, texts by bytes. Other values do not compare.
 fn order(left: &Value, right: &Value) -> Option<Ordering> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => left.as_f64()?.partial_cmp(&right.as_f64()?),
@@ -139,14 +139,14 @@ fn order(left: &Value, right: &Value) -> Option<Ordering> {
     }
 }
 
-/// What is left to read.
+/// The unread text.
 struct Parser<'a> {
     rest: &'a str,
     in_filter: bool,
 }
 
 impl Parser<'_> {
-    /// Steps up to the first character that begins none.
+    /// Steps, up to the first character that does not begin a step.
     fn steps(&mut self) -> Result<Vec<Step>, String> {
         let mut steps = Vec::new();
         loop {
@@ -166,7 +166,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A bare name. `\` makes the next character part of it.
+    /// A bare name. `\` escapes the next character.
     fn member(&mut self) -> Result<Step, String> {
         let mut name = String::new();
         let mut chars = self.rest.char_indices();
@@ -189,11 +189,11 @@ impl Parser<'_> {
         }
     }
 
-    /// What stands between brackets, and the closing one.
+    /// The content of brackets, and the closing bracket.
     fn bracket(&mut self) -> Result<Step, String> {
         self.space();
         let step = if self.take("?(") {
-            // Otherwise a path could recurse as deep as it is long.
+            // Otherwise a long path could recurse deeply.
             if self.in_filter {
                 return Err("filters inside filters are not supported".to_owned());
             }
@@ -266,7 +266,7 @@ impl Parser<'_> {
         Ok(Operand::Literal(value))
     }
 
-    /// A text in either kind of quotes. `\` makes the next character part of it.
+    /// A text in single or double quotes. `\` escapes the next character.
     fn quoted(&mut self) -> Result<String, String> {
         let mut chars = self.rest.char_indices();
         let quote = chars.next().map(|(_, quote)| quote);

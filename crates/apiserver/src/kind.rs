@@ -1,6 +1,6 @@
-//! What the server knows of one served resource type: names, scope, schema, columns, and the rules of
-//! its kind. Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; nothing behind it
-//! asks which it was.
+//! What the server knows of one served resource type: names, scope, schema, columns, and rules.
+//! Built-in kinds and CustomResourceDefinitions both become a [`Kind`]; other code distinguishes them
+//! only by `strategic`.
 
 use crate::error::{FieldError, qualified};
 use crate::names::{self, NameRule};
@@ -31,11 +31,11 @@ pub struct Kind {
     pub namespaced: bool,
     /// Whether there is `/status`.
     pub status: bool,
-    /// Where `/scale` finds its numbers, if it is served.
+    /// The paths of `/scale`, if it is served.
     pub scale: Option<ScalePaths>,
-    /// Under which name the store keeps its objects; two versions of a kind share one.
+    /// The storage name of its objects. All versions of a kind share it.
     pub storage: Arc<str>,
-    /// The version in which objects are stored; equal to `version` unless converted.
+    /// The version in which objects are stored. It equals `version` unless objects are converted.
     pub storage_version: String,
     /// The structure of its objects.
     pub schema: Schema,
@@ -43,35 +43,35 @@ pub struct Kind {
     pub strategic: bool,
     /// Columns of `kubectl get`, without Name (always first).
     pub columns: Vec<Column>,
-    /// Fields that a field selector may name besides `metadata.name` and `metadata.namespace`.
+    /// Fields for field selectors besides `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<String>,
-    /// What the schema cannot say.
+    /// The rules that the schema cannot express.
     pub rules: Arc<dyn Rules>,
 }
 
 /// JSON paths of the scale subresource, such as `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalePaths {
-    /// Desired count.
+    /// The desired count.
     pub spec_replicas: String,
-    /// Observed count.
+    /// The observed count.
     pub status_replicas: String,
-    /// Serialized label selector, if any.
+    /// The label selector as text, if any.
     pub label_selector: Option<String>,
 }
 
 /// One printer column.
 #[derive(Clone, Debug)]
 pub struct Column {
-    /// Heading.
+    /// The heading.
     pub name: String,
     /// OpenAPI type: `string`, `integer`, `date` …
     pub type_: String,
     /// OpenAPI format.
     pub format: String,
-    /// What `kubectl` shows as explanation.
+    /// The explanation that `kubectl` shows.
     pub description: String,
-    /// 0 always, 1 only with `-o wide`.
+    /// 0: always shown. 1: only with `-o wide`.
     pub priority: i32,
     /// How a cell is made from an object.
     pub cell: Cell,
@@ -86,33 +86,34 @@ pub enum Cell {
     Function(fn(&Value, jiff::Timestamp) -> Value),
 }
 
-/// The rules of a kind that its schema cannot say. All pure: values in, values out.
+/// The rules of a kind that its schema cannot express. They take and return values and do no I/O.
 ///
 /// The order on a write is: decode, prune, `default`, `prepare_*`, `allocate`, schema validation,
 /// `validate`. Every method has a default that does nothing.
 pub trait Rules: Send + Sync {
-    /// What names its objects may have.
+    /// The name rule of its objects.
     fn name_rule(&self) -> NameRule {
         names::name_is_subdomain
     }
 
-    /// Whether its objects count their generations at all.
+    /// Whether its objects have a generation.
     fn has_generation(&self) -> bool {
         true
     }
 
-    /// Fills in what the user left out.
+    /// Sets the defaults.
     fn default(&self, _object: &mut Value) {}
 
-    /// Removes what a creator may not set (a status, say).
+    /// Removes fields that a creator may not set, such as the status.
     fn prepare_create(&self, _object: &mut Value) {}
 
-    /// Restores from `old` what a writer of the main resource may not change, and clears what a change
-    /// of type makes meaningless. The status is already restored where there is a status subresource.
+    /// Restores from `old` the fields that a write to the main resource may not change, and clears
+    /// fields that a change of type makes meaningless. With a status subresource, the status is
+    /// already restored.
     fn prepare_update(&self, _object: &mut Value, _old: &Value) {}
 
-    /// Gives out what only the server can (cluster IPs, node ports). `taken` tells whether a claim is
-    /// held by somebody else. Called again when a commit finds a claim taken after all.
+    /// Allocates what only the server can (cluster IPs, node ports). `taken` says whether another
+    /// object holds a claim. It is called again if the commit finds a claim taken.
     fn allocate(
         &self,
         _object: &mut Value,
@@ -122,63 +123,62 @@ pub trait Rules: Send + Sync {
         Ok(())
     }
 
-    /// Names that this object holds exclusively in the whole server, such as `clusterip/10.0.0.1`.
+    /// The claims of this object, which are unique in the whole server, such as `clusterip/10.0.0.1`.
     fn claims(&self, _object: &Value) -> Vec<String> {
         Vec::new()
     }
 
-    /// What is wrong with the object (`old` on update).
+    /// The errors of the object (`old` on update).
     fn validate(&self, _object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// What is wrong with a new status (`object` has the old spec).
+    /// The errors of a new status (`object` has the old spec).
     fn validate_status(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// Whether a change from `old` to `object` is a new generation. By default: `spec` differs.
+    /// Whether a change from `old` to `object` makes a new generation. Default: `spec` differs.
     fn generation_changes(&self, object: &Value, old: &Value) -> bool {
         object.get("spec") != old.get("spec")
     }
 
-    /// Seconds that an object gets to end after its deletion was asked for; `asked` is what the client
-    /// wished.
+    /// The seconds that a deleted object gets to end; `asked` is the client's request.
     fn grace(&self, _object: &Value, _asked: Option<i64>) -> i64 {
         0
     }
 
-    /// Whether a deletion that is done is answered with the object rather than with a Status.
+    /// Whether a completed deletion is answered with the object instead of a Status.
     fn answers_with_deleted(&self) -> bool {
         false
     }
 
-    /// Whether all objects of a namespace, or of the cluster, may be deleted at once.
+    /// Whether deletecollection is served.
     fn deletes_collections(&self) -> bool {
         true
     }
 
-    /// Things worth telling the writer, sent as `Warning` headers.
+    /// Texts for `Warning` headers.
     fn warnings(&self, _object: &Value, _old: Option<&Value>) -> Vec<String> {
         Vec::new()
     }
 
-    /// The value of a selectable field that is not what stands at its path, such as the `false` of an
-    /// absent flag. By default: what stands at the path.
+    /// The value of a selectable field that differs from the value at its path, such as `false` for an
+    /// absent flag. Default: the value at its path.
     fn selectable_value(&self, _object: &Value, _field: &str) -> Option<String> {
         None
     }
 
-    /// From this served version to the stored one.
+    /// Converts an object from this served version to the stored one.
     fn to_storage(&self, _object: &mut Value) {}
 
-    /// Whether objects may be stored that were written under another schema. They are brought into the
-    /// form of this one ([`Rules::to_served`]) whenever they are read.
+    /// Whether stored objects may have been written under another schema. They are then converted
+    /// ([`Rules::to_served`]) whenever they are read.
     fn schema_changed(&self) -> bool {
         false
     }
 
-    /// From whatever version an object is stored in to this served one.
+    /// Converts an object from any stored version to this served one.
     fn to_served(&self, _object: &mut Value) {}
 }
 
@@ -197,14 +197,14 @@ impl Kind {
         }
     }
 
-    /// Whether new objects are stored in another version than they are served in.
+    /// Whether new objects are stored in another version than they are served.
     pub fn converts(&self) -> bool {
         self.version != self.storage_version
             || *self.storage != *qualified(&self.group, &self.plural)
     }
 
-    /// Whether these stored bytes are the object as it is served. What custom objects are stored in is
-    /// theirs to say: the stored version of a definition can change, and its objects stay as they are.
+    /// Whether these stored bytes can be served unchanged. A custom object names its own stored
+    /// version: the stored version of a definition can change, and its objects stay as they are.
     pub fn serves_as_stored(&self, stored: &[u8]) -> bool {
         if self.strategic {
             return !self.converts();
@@ -219,7 +219,7 @@ impl Kind {
             .is_some_and(|rest| rest.starts_with(b"\""))
     }
 
-    /// Makes of a stored object what is served.
+    /// Converts a stored object to the served form.
     pub fn serve(&self, object: &mut Value) {
         let same = match object["apiVersion"].as_str() {
             _ if self.strategic => !self.converts(),

@@ -1,4 +1,4 @@
-//! Reading and writing `metadata` of an object held as JSON. No rule lives here.
+//! Reads and writes `metadata` of an object held as JSON. It has no rules.
 
 use serde_json::{Map, Value, json};
 
@@ -35,12 +35,12 @@ pub fn finalizers(object: &Value) -> Vec<&str> {
         .unwrap_or_default()
 }
 
-/// `metadata` for writing; made when it is not there.
+/// `metadata` for writing. It is created if it is absent.
 pub fn of(object: &mut Value) -> &mut Map<String, Value> {
     child(object, "metadata")
 }
 
-/// A member that is an object, for writing; made (or replaced) when it is not one.
+/// An object member for writing. It is created, and replaces a value that is not an object.
 pub fn child<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});

@@ -1,6 +1,6 @@
-//! Names as Kubernetes restricts them: DNS labels and subdomains, label keys and values, port names,
-//! path segments. Each check returns what is wrong, in the real server's words; nothing is wrong when
-//! the list is empty. Pure; called by every validation and by the readers of URLs and selectors.
+//! The rules of Kubernetes names: DNS labels and subdomains, label keys and values, port names, path
+//! segments. Each check returns the errors in kube-apiserver's words; an empty list means valid. It
+//! does no I/O; validations and the parsers of URLs and selectors call it.
 
 /// The longest DNS label.
 pub const LABEL_MAX: usize = 63;
@@ -14,20 +14,20 @@ const LABEL_KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const LABEL_KEY_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
      alphanumeric character";
 
-/// A rule for the names of a kind's objects; the flag says that the name is a `generateName` prefix.
+/// A rule for the names of a kind's objects. The flag: whether the name is a `generateName` prefix.
 pub type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
 
-/// The message of a value that is longer than `limit` characters.
+/// The error for a value longer than `limit` characters.
 pub fn max_length(limit: usize) -> String {
     format!("must be no more than {limit} characters")
 }
 
-/// The message of a number outside `low..=high`.
+/// The error for a number outside `low..=high`.
 pub fn between(low: i64, high: i64) -> String {
     format!("must be between {low} and {high}, inclusive")
 }
 
-/// The message of a value that does not match a pattern.
+/// The error for a value that does not match a pattern.
 pub fn mismatch(words: &str, pattern: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{words} (regex used for validation is '{pattern}')");
@@ -173,7 +173,7 @@ pub fn is_path_segment_prefix(value: &str) -> Vec<String> {
         .collect()
 }
 
-/// A port name (`IANA_SVC_NAME`): up to 15 of `a-z0-9-` with a letter among them.
+/// A port name (`IANA_SVC_NAME`): up to 15 of `a-z0-9-`, with at least one letter.
 pub fn is_port_name(value: &str) -> Vec<String> {
     let mut wrong = too_long(value, 15);
     let mut check = |bad: bool, words: &str| {
@@ -191,7 +191,7 @@ pub fn is_port_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// The name under which API documentation knows [`is_port_name`].
+/// [`is_port_name`] under its name in the API documentation.
 pub fn is_iana_svc_name(value: &str) -> Vec<String> {
     is_port_name(value)
 }
@@ -236,7 +236,7 @@ pub fn is_env_var_name(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A count of percent, such as `25%`.
+/// A percentage, such as `25%`.
 pub fn is_percent(value: &str) -> Vec<String> {
     let digits = value.strip_suffix('%').unwrap_or_default();
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -269,7 +269,7 @@ pub fn name_is_path_segment(name: &str, prefix: bool) -> Vec<String> {
     if prefix { is_path_segment_prefix(name) } else { is_path_segment(name) }
 }
 
-/// A prefix may end with a dash, for more follows.
+/// Hides the dash at the end of a prefix, because more characters follow.
 fn masked(name: &str, prefix: bool) -> String {
     match name.strip_suffix('-') {
         Some(rest) if prefix && !rest.is_empty() => {

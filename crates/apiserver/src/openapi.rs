@@ -1,15 +1,16 @@
-//! OpenAPI v3 documents, one per group-version: what `kubectl explain`, `apply` and client-side
-//! validation read. Built from the definitions of built-in kinds and of CRDs. Pure.
+//! The OpenAPI v3 documents, one for each group and version: `kubectl explain`, `apply` and
+//! client-side validation read them. They are built from the definitions of built-in kinds and of
+//! CRDs. It does no I/O.
 
 use crate::kind::Kind;
 use crate::registry::Kinds;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Where a definition comes from by name.
+/// Looks up a definition by name.
 pub type Definitions<'a> = dyn Fn(&str) -> Option<&'a Value> + 'a;
 
-/// Document paths (`api/v1`, `apis/apps/v1`) of everything served.
+/// The document paths (`api/v1`, `apis/apps/v1`) of all served groups and versions.
 pub fn paths(kinds: &Kinds) -> Vec<String> {
     let mut list = Vec::new();
     for (group, versions) in kinds.groups() {
@@ -24,7 +25,7 @@ fn document_path(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// `GET /openapi/v3`. The hash changes when the document does, so that clients may cache for ever.
+/// `GET /openapi/v3`. The hash changes with the document, so that clients may cache it forever.
 pub fn index(documents: &BTreeMap<String, String>) -> Value {
     let paths: Map<String, Value> = documents
         .iter()
@@ -36,7 +37,7 @@ pub fn index(documents: &BTreeMap<String, String>) -> Value {
     json!({"paths": paths})
 }
 
-/// One document, or nothing when the group-version is not served.
+/// One document. None: the group and version are not served.
 pub fn document(kinds: &Kinds, path: &str, builtin: &BTreeMap<String, Value>) -> Option<Value> {
     let (group, version) = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["api", version] => (String::new(), (*version).to_owned()),

@@ -1,6 +1,6 @@
-//! Credentials of a server: its own certificate authority, a certificate for the address it listens on,
-//! two random tokens, and the kubeconfig that ties them together. With a data folder the authority and
-//! the tokens are kept, so that a kubeconfig stays good over restarts.
+//! The credentials of a server: its certificate authority, a certificate for its address, two random
+//! tokens, and the kubeconfig with them. With a data folder, the authority and the tokens are kept, so
+//! that a kubeconfig stays valid over restarts.
 
 use crate::error::ApiError;
 use crate::http::access::{Access, new_token};
@@ -25,29 +25,29 @@ pub enum PkiError {
     File {
         /// What was being done.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// A stored file is not what it should be.
+    /// A stored file is damaged.
     #[error("{path} is damaged ({why}); remove it to have new credentials made")]
     Damaged {
-        /// Which file.
+        /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// A key or certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// A folder is somebody else's.
+    /// A folder belongs to another program.
     #[error("{path} holds other files and no data of this program; name a folder of its own")]
     Foreign {
-        /// Which folder.
+        /// The folder.
         path: String,
     },
-    /// No randomness.
+    /// No random bytes are available.
     #[error("cannot make a token: {0}")]
     Token(ApiError),
 }
@@ -55,7 +55,7 @@ pub enum PkiError {
 /// What is kept over restarts.
 #[derive(Clone, Serialize, Deserialize)]
 struct Kept {
-    /// The cluster's name, which the authority's certificate bears.
+    /// The cluster's name, also in the authority's certificate.
     name: String,
     ca_certificate: String,
     ca_key: String,
@@ -88,12 +88,12 @@ fn authority_parameters(name: &str) -> CertificateParams {
 }
 
 impl Credentials {
-    /// New credentials for a server at `address`, forgotten with the process.
+    /// New credentials for a server at `address`, lost with the process.
     pub fn ephemeral(name: &str, address: SocketAddr) -> Result<Self, PkiError> {
         Self::issue(Kept::generate(name)?, address)
     }
 
-    /// Credentials kept in `file` (mode 0600), made when it does not exist.
+    /// Credentials kept in `file` (mode 0600), which is created if it does not exist.
     pub fn kept(name: &str, file: &Path, address: SocketAddr) -> Result<Self, PkiError> {
         let path = file.display().to_string();
         let kept = match std::fs::read(file) {
@@ -132,7 +132,7 @@ impl Credentials {
         &self.kept.ca_certificate
     }
 
-    /// The token that may do everything.
+    /// The token with all rights.
     pub fn admin_token(&self) -> &str {
         &self.kept.admin_token
     }
@@ -142,7 +142,7 @@ impl Credentials {
         &self.kept.read_only_token
     }
 
-    /// How the server tells callers apart.
+    /// How the server identifies callers.
     pub fn access(&self) -> Access {
         Access::Tokens {
             admin: self.kept.admin_token.clone(),
@@ -167,7 +167,7 @@ impl Credentials {
                 user("admin", self.admin_token()), user("read-only", self.read_only_token()),
             ],
         });
-        // JSON is YAML too; a kubeconfig that reads well is a courtesy.
+        // JSON is valid YAML, so it can replace YAML if rendering fails.
         crate::yaml::to_yaml(&config).unwrap_or_else(|_| config.to_string())
     }
 }
@@ -185,14 +185,15 @@ impl Kept {
     }
 }
 
-/// Writes a file that only its owner can read: beside, then renamed, so that nobody sees half of it.
+/// Writes a file that only its owner can read. It is written beside and then renamed, so that no reader
+/// sees a half-written file.
 pub fn write_private(file: &Path, contents: &[u8]) -> Result<(), PkiError> {
     let failed =
         |action, source| PkiError::File { action, path: file.display().to_string(), source };
     let mut beside = file.as_os_str().to_owned();
     beside.push(".new");
     let beside = std::path::PathBuf::from(beside);
-    // A file left by a crash keeps its old mode if it is opened again; start from nothing.
+    // A file left by a crash would keep its old mode, so it is removed first.
     let _ = std::fs::remove_file(&beside);
     let mut out = std::fs::OpenOptions::new()
         .write(true)
@@ -206,8 +207,9 @@ pub fn write_private(file: &Path, contents: &[u8]) -> Result<(), PkiError> {
         .map_err(|error| failed("write", error))
 }
 
-/// Makes a folder that only its owner can enter. One that exists is taken over only when it is empty or
-/// holds `mark`, a file that says it is ours: nobody's home or `/tmp` changes its mode by a slip.
+/// Creates a folder that only its owner can enter. An existing folder is used only if it is empty or
+/// contains `mark`, a file that shows it is Bowline's: a mistake must not change the mode of a home
+/// folder or `/tmp`.
 pub fn private_folder(folder: &Path, mark: &str) -> Result<(), PkiError> {
     let path = || folder.display().to_string();
     let failed = |action, source| PkiError::File { action, path: path(), source };

@@ -1,5 +1,5 @@
-//! The kinds that are served right now: the built-in ones, and those that CustomResourceDefinitions
-//! added. Readers get an immutable snapshot; a change of CRDs swaps in a new one.
+//! The kinds that are served now: the built-in kinds and those of CustomResourceDefinitions. Readers get
+//! an immutable snapshot; a change of CRDs replaces it. It does no I/O.
 
 use crate::kind::Kind;
 use bytes::Bytes;
@@ -10,10 +10,10 @@ use std::future::Future;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// OpenAPI definitions of custom kinds by name, and which group-version they belong to.
+/// The OpenAPI definitions of custom kinds, by name, with their group and version.
 pub type Definitions = BTreeMap<String, ((String, String), Arc<Value>)>;
 
-/// A document as it is sent, after its hash.
+/// A document as it is sent: its hash and its bytes.
 pub type Document = (String, Bytes);
 
 /// The kinds served at one moment.
@@ -22,12 +22,12 @@ pub struct Kinds {
     by_resource: BTreeMap<(String, String, String), Arc<Kind>>,
     /// OpenAPI definitions of custom kinds.
     pub custom_definitions: Definitions,
-    /// Documents that were asked for. They live and die with the kinds that they describe.
+    /// Documents that were requested. They are dropped with the kinds that they describe.
     documents: Mutex<BTreeMap<String, Document>>,
 }
 
 impl Kinds {
-    /// The kind behind a group, version and plural.
+    /// The kind of a group, version and plural.
     pub fn get(&self, group: &str, version: &str, resource: &str) -> Option<&Arc<Kind>> {
         self.by_resource.get(&(group.to_owned(), version.to_owned(), resource.to_owned()))
     }
@@ -74,7 +74,7 @@ impl Kinds {
             .is_some_and(|current| Arc::ptr_eq(current, kind))
     }
 
-    /// The document at `path`, made by `make` when it is asked for the first time.
+    /// The document at `path`. `make` creates it at the first request.
     pub fn document(
         &self,
         path: &str,
@@ -109,7 +109,7 @@ fn maturity(version: &str) -> (u8, u32, u32, std::cmp::Reverse<String>) {
     (stage, major, minor, std::cmp::Reverse(version.to_owned()))
 }
 
-/// The kinds served, and a way to change them.
+/// The served kinds, and the way to change them.
 pub struct Registry {
     builtin: Vec<Arc<Kind>>,
     current: watch::Sender<Arc<Kinds>>,
@@ -126,7 +126,7 @@ impl Registry {
         registry
     }
 
-    /// What is served now.
+    /// The kinds that are served now.
     pub fn kinds(&self) -> Arc<Kinds> {
         self.current.borrow().clone()
     }
@@ -140,7 +140,7 @@ impl Registry {
         self.current.send_replace(Arc::new(next));
     }
 
-    /// Waits until `kind` is served no more, or by another definition.
+    /// Waits until `kind` is no longer served, or another definition serves it.
     pub fn superseded(&self, kind: &Arc<Kind>) -> impl Future<Output = ()> + Send + use<> {
         let (mut current, kind) = (self.current.subscribe(), kind.clone());
         async move {
@@ -162,7 +162,7 @@ mod tests {
         registry.set_custom(Vec::new(), Definitions::new());
         let made =
             |text: &'static str| Some((text.to_owned(), Bytes::from_static(text.as_bytes())));
-        // Somebody who looked before the change finishes after it.
+        // A reader of the old snapshot may finish after the change.
         assert_eq!(old.document("apis/x.dev/v1", || made("old")), made("old"));
         assert_eq!(old.document("apis/x.dev/v1", || made("again")), made("old"));
         assert_eq!(registry.kinds().document("apis/x.dev/v1", || made("new")), made("new"));

@@ -1,5 +1,6 @@
-//! The server's heart: the store, the kinds, and what every verb shares. It turns a decoded request into
-//! a committed object or an [`ApiError`]; HTTP stays outside, rules of kinds stay in their [`Kind`].
+//! The server: the store, the kinds, and the code that all verbs share. The verbs turn a decoded request
+//! into a committed object or an [`ApiError`]. HTTP is in `http`, and rules of a kind are in its
+//! [`Kind`].
 
 use crate::builtins::{self, ServiceNetwork, definitions::enforced};
 use crate::crd::DefinitionRules;
@@ -12,16 +13,16 @@ use crate::verbs::{Definitions, Establishing};
 use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 
-/// Rewrites objects of built-in kinds before anything else looks at them: group, kind, object in; an
-/// error text is a 422 for the writer.
+/// Rewrites an object of a built-in kind before any check: takes group, kind and object. An error text
+/// becomes a 422 for the writer.
 pub type Translation = Arc<dyn Fn(&str, &str, &mut Value) -> Result<(), String> + Send + Sync>;
 
-/// What a server is made of.
+/// The options of a server.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// Ranges from which Services get addresses and ports.
+    /// The networks and ports from which Services get addresses and node ports.
     pub services: ServiceNetwork,
-    /// Rewrites on write, for kinds that a product accepts in an older spelling.
+    /// The rewrite of written objects, for spellings that a product accepts in addition.
     pub translate: Option<Translation>,
 }
 
@@ -30,15 +31,15 @@ pub struct Server {
     pub(crate) store: Store,
     pub(crate) registry: Arc<Registry>,
     pub(crate) translate: Option<Translation>,
-    /// What the stored CRDs mean.
+    /// The stored CRDs and the kinds that they define.
     pub(crate) definitions: Arc<Definitions>,
-    /// The task that lets CRDs take effect. It ends with the server.
+    /// The task that establishes CRDs. It ends with the server.
     pub(crate) establishing: OnceLock<Establishing>,
 }
 
 impl Server {
-    /// A server over `store`. CRDs that are stored already are served once [`Server::establish`] has
-    /// returned; from then on every write to one takes effect.
+    /// A server for `store`. Stored CRDs are served when [`Server::establish`] has returned; after that,
+    /// every write of a CRD takes effect.
     pub fn new(store: Store, options: Options) -> Result<Self, ApiError> {
         let kinds = builtin_kinds(&options.services)?;
         let registry = Arc::new(Registry::new(kinds));
@@ -47,18 +48,19 @@ impl Server {
         Ok(Self { store, registry, translate: options.translate, definitions, establishing })
     }
 
-    /// The store underneath.
+    /// The store.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The kind behind a path, or 404.
+    /// The kind of a path, or 404.
     pub fn kind(&self, group: &str, version: &str, resource: &str) -> Result<Arc<Kind>, ApiError> {
         let kinds = self.registry.kinds();
         if let Some(kind) = kinds.get(group, version, resource) {
             return Ok(kind.clone());
         }
-        // A real server knows its own groups; what is below the others is another server's page.
+        // kube-apiserver answers 404 as a Status for its own groups; for other groups another server
+        // would answer, with a text page.
         let builtin = kinds.iter().any(|kind| kind.strategic && kind.group == group);
         Err(if builtin { ApiError::no_such_path() } else { ApiError::no_page() })
     }
@@ -74,7 +76,7 @@ impl Server {
     }
 }
 
-/// The built-in kinds, complete: schemas compiled, columns and the rules of CRDs put in.
+/// The built-in kinds, with compiled schemas, columns and the rules of CRDs.
 fn builtin_kinds(network: &ServiceNetwork) -> Result<Vec<Kind>, ApiError> {
     let mut failure = None;
     let failed = std::cell::RefCell::new(&mut failure);
@@ -108,17 +110,17 @@ pub struct Stored {
     pub bytes: bytes::Bytes,
 }
 
-/// Where an object of a kind is kept.
+/// The store's key of an object.
 pub fn key(kind: &Kind, namespace: &str, name: &str) -> Key {
     Key { resource: kind.storage.clone(), namespace: namespace.into(), name: name.into() }
 }
 
-/// The present time as objects carry it.
+/// The present time in the form of object metadata.
 pub fn timestamp() -> String {
     written(jiff::Timestamp::now())
 }
 
-/// A time as objects carry it: to the second.
+/// A time in the form of object metadata: whole seconds.
 pub fn written(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -133,8 +135,8 @@ pub fn new_uid() -> Result<String, ApiError> {
     Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
 }
 
-/// Five characters to end a generated name with: no vowels, nothing that reads like a word or a digit
-/// that reads like a letter.
+/// A suffix of five characters for a generated name, without vowels and without digits that look like
+/// letters.
 pub fn name_suffix() -> Result<String, ApiError> {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut bytes = [0_u8; 5];

@@ -1,27 +1,27 @@
-//! YAML in and out of plain values: request bodies, responses and manifest files. It reads what
-//! Kubernetes reads (YAML 1.1 booleans and octal numbers, merge keys) within limits that keep a small
-//! document small; it never guesses which of two equal keys was meant. Called by the HTTP shell and by
-//! whoever loads manifests.
+//! YAML to and from plain values: request bodies, responses and manifest files. It reads what Kubernetes
+//! reads (YAML 1.1 booleans and octal numbers, merge keys) within limits that keep a small document
+//! small, and refuses equal keys. The HTTP shell and readers of manifests call it.
 
 use crate::decode::MAX_DEPTH;
 use serde_json::Value;
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Error, Options, alias_limits, budget, options, ser_options};
 
-/// Room for any body of 3 MiB.
+/// The most nodes: enough for any body of 3 MiB.
 const MAX_NODES: usize = 2_000_000;
-/// How much text all scalars may hold, those repeated through aliases included.
+/// The most bytes of all scalars, with repetitions by aliases.
 const MAX_TEXT: usize = 16 * 1024 * 1024;
-/// The parser needs some 24 KiB for a level in an unoptimised build, more than a worker thread has.
+/// In an unoptimised build the parser needs about 24 KiB for each level, more than a worker thread's
+/// stack has.
 const STACK: usize = 16 * 1024 * 1024;
 
-/// A value as YAML, in the block style that Kubernetes writes.
+/// A value as YAML, in Kubernetes' block style.
 pub fn to_yaml(value: &Value) -> Result<String, String> {
     let options = ser_options! { prefer_block_scalars: false };
     with_stack(|| serde_saphyr::to_string_with_options(value, options).map_err(|e| e.to_string()))
 }
 
-/// The one document of a body. An empty one is null.
+/// The single document of a body. An empty one is null.
 pub fn from_yaml(bytes: &[u8]) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         format!(
@@ -36,7 +36,7 @@ pub fn from_yaml(bytes: &[u8]) -> Result<Value, String> {
     Ok(value)
 }
 
-/// The documents of a manifest file, without the empty ones.
+/// The documents of a manifest file that are not empty.
 pub fn documents(text: &str) -> Result<Vec<Value>, String> {
     let mut documents: Vec<Value> = with_stack(|| {
         serde_saphyr::from_multiple_with_options(text, reading()).map_err(|error| describe(&error))
@@ -67,7 +67,7 @@ fn reading() -> Options {
     }
 }
 
-/// Runs where the stack is large enough whatever the caller's is. YAML is rare enough for a thread.
+/// Runs on a thread with a large stack. YAML is rare enough for that.
 fn with_stack<T: Send>(work: impl FnOnce() -> Result<T, String> + Send) -> Result<T, String> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
@@ -89,9 +89,10 @@ fn describe(error: &Error) -> String {
     }
 }
 
-/// `1.0`, `1e3` and `08` are floats in YAML and whole numbers in the JSON that Kubernetes makes of them.
+/// `1.0`, `1e3` and `08` are floats in YAML, but whole numbers in the JSON that Kubernetes makes of
+/// them.
 fn whole_numbers(value: &mut Value) {
-    /// Up to here a float holds every whole number.
+    /// Up to this value a float represents every whole number exactly.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) => {

@@ -1,30 +1,31 @@
-//! Fragments of Plan objects that another version of Bowline wrote and this one cannot read. Such a fragment stays as it
-//! is while its consumer wants what it wanted when this leader first saw the fragment: a leader that is older than the
-//! agents must not take away what they serve. The rule what replaces it, and when, is here; the controller's Plans ask it
-//! before every write. `U` is the fragment as it is written; it is never looked into.
+//! Fragments of Plan objects that another version of Bowline wrote and this version cannot read. Such a fragment stays
+//! unchanged while its consumer still wants what it wanted when this leader first planned it: a leader that is older
+//! than the agents must not take away what they serve. This module decides when an unread fragment is replaced, and
+//! with what; it never writes and never looks into a fragment (`U` is its raw form). The controller's Plans ask it
+//! before every write.
 
 use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
 use crate::shard::{Items, Stamp};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A fragment's key: its consumer and the number of the part.
+/// The key of a fragment: its consumer and its part number.
 pub type Item = (ConsumerRef, u32);
 
-/// A fragment that cannot be read, as an object holds it.
+/// A fragment that this version cannot read, as a Plan object holds it.
 #[derive(Clone, Debug)]
 pub struct Unreadable<U> {
-    /// Its key, or one that stands for it.
+    /// Its key. A fragment whose consumer cannot be read gets a made-up key.
     pub item: Item,
     /// Whether its consumer can be read.
     pub named: bool,
-    /// The bytes that it takes in the object.
+    /// Its size in the object, in bytes.
     pub size: usize,
-    /// As it is written.
+    /// Its raw form.
     pub raw: U,
 }
 
-/// See the module.
+/// All unread fragments of one load balancer, by key.
 #[derive(Debug)]
 pub struct UnreadFragments<U> {
     fragments: BTreeMap<Item, Kept<U>>,
@@ -35,7 +36,7 @@ struct Kept<U> {
     raw: U,
     named: bool,
     stamp: Stamp<PlanHash>,
-    /// What this leader would have written, once it writes at all.
+    /// The hash of the fragment that this leader planned in its place when it began to write. None before that.
     instead: Option<PlanHash>,
 }
 
@@ -46,18 +47,18 @@ impl<U> Default for UnreadFragments<U> {
 }
 
 impl<U: Clone + PartialEq> UnreadFragments<U> {
-    /// Whether there are none.
+    /// Whether there are no unread fragments.
     pub fn is_empty(&self) -> bool {
         self.fragments.is_empty()
     }
 
-    /// The consumer of a fragment wants it no longer.
+    /// Forgets a fragment that its consumer no longer wants.
     pub fn forget(&mut self, item: &Item) {
         self.fragments.remove(item);
     }
 
-    /// A consumer wants a fragment to be so, as this version plans it. Returns the stamp to record: the one of the
-    /// unread fragment, unless its consumer wants something else than before.
+    /// The planner planned a fragment. Returns the stamp to record: the unread fragment's, unless what is planned has
+    /// changed since `compare`. Then the unread fragment is forgotten and the planned one recorded.
     pub fn want(&mut self, item: &Item, planned: Stamp<PlanHash>) -> Stamp<PlanHash> {
         let changed = |it: &Kept<U>| it.instead.is_some_and(|instead| instead != planned.hash);
         if self.fragments.get(item).is_some_and(changed) {
@@ -66,9 +67,10 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
         self.fragments.get(item).map_or(planned, |kept| kept.stamp)
     }
 
-    /// An object holds these fragments that cannot be read beside the readable `items`, and has this hash. `held` is
-    /// what it held before, `planned` what this version plans for an item. Adds the unread ones to `items`, and returns
-    /// what is wanted of an item from now on. None: nothing.
+    /// Takes in a Plan object with unread fragments. `hash` is the object's recorded hash, `items` its readable
+    /// fragments, `held` what it held before, and `planned` what this version plans for an item. Adds the unread
+    /// fragments to `items`, and returns the items whose wanted stamp changes. None as a stamp: the item is no longer
+    /// wanted.
     pub fn adopt(
         &mut self,
         hash: PlanHash,
@@ -79,20 +81,21 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
     ) -> Vec<(Item, Option<Stamp<PlanHash>>)> {
         let mut wanted = Vec::new();
         let all: Vec<_> = unread.iter().map(|it| it.raw.clone()).collect();
-        // Sums are all that count, so one of them may have the hash of all.
+        // Only the sum of the hashes matters, so the first unread fragment gets the whole rest and the others get zero.
         let mut rest = items.values().fold(hash, |rest, stamp| rest.minus(stamp.hash));
         for Unreadable { item, named, size, raw } in unread {
             let stamp = Stamp { hash: std::mem::take(&mut rest), size };
             items.insert(item.clone(), stamp);
             let before = self.fragments.get(&item).filter(|it| it.raw == raw);
             let instead = before.and_then(|it| it.instead);
-            // An unread fragment is removed with its consumer. One of an unknown consumer stays.
+            // An unread fragment is removed with its consumer. One whose consumer cannot be read stays.
             if !named || planned(&item).is_some() {
                 wanted.push((item.clone(), Some(stamp)));
             }
             self.fragments.insert(item, Kept { raw, named, stamp, instead });
         }
-        // What was there before and is not any more is this version's again.
+        // An unread fragment that the object no longer holds, or that is readable now, is forgotten: this version plans
+        // that item again.
         let gone = held
             .iter()
             .filter(|item| self.fragments.contains_key(*item) && !items.contains_key(*item));
@@ -107,8 +110,8 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
         wanted
     }
 
-    /// This leader writes from now on: notes what it would write in place of each unread fragment. Returns those with the
-    /// hash of what this version would write: they were edited by a person, and are written again.
+    /// Called when this leader begins to write. Notes what it plans in place of each unread fragment. Returns the
+    /// fragments whose recorded hash equals the planned one: a person edited them, so they are written again.
     pub fn compare(
         &mut self,
         planned: impl Fn(&Item) -> Option<Stamp<PlanHash>>,
@@ -127,8 +130,8 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
         edited
     }
 
-    /// Agents cannot read the plan of these consumers either, so what this version plans replaces it. Returns the items
-    /// for which that happened: those that are planned.
+    /// Agents cannot read the fragments of these consumers either, so this version's fragments replace them. Returns
+    /// the replaced items; an item that is not planned is kept.
     pub fn give_up(
         &mut self,
         consumers: &BTreeSet<ConsumerRef>,
@@ -143,7 +146,7 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
         items
     }
 
-    /// The hash of the plan as it is written, where the plan of this version alone has `hash`.
+    /// The hash of the plan as it is written, with the unread fragments. `hash` is the hash of what this version plans.
     pub fn hash(
         &self,
         hash: PlanHash,
@@ -156,7 +159,7 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
         })
     }
 
-    /// The unread fragment that a write with this stamp puts into an object. None: the item is this version's own.
+    /// The unread fragment to write for an item with this stamp. None: this version writes its own.
     pub fn raw(&self, item: &Item, stamp: &Stamp<PlanHash>) -> Option<&U> {
         self.fragments.get(item).filter(|kept| kept.stamp == *stamp).map(|kept| &kept.raw)
     }
@@ -188,7 +191,7 @@ mod tests {
         Unreadable { item: item(name), named: true, size: 20, raw }
     }
 
-    /// One unread fragment of consumer `web`, of which this version plans `ours`.
+    /// One unread fragment of consumer `web`; this version plans `ours` in its place.
     fn one() -> (UnreadFragments<&'static str>, Stamp<PlanHash>) {
         let mut foreign = UnreadFragments::default();
         let theirs = stamp("theirs");

@@ -1,12 +1,12 @@
-//! Which certificates a load balancer's agents are handed. Secrets that an agent may read are limited in number and
-//! size, so each namespace has a share of them. A certificate that is handed out stays, and so does its successor: the
-//! room of a user's Secret is reserved for its next certificate. A waiting certificate is handed out as soon as there
-//! is room, that of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a decision waits for no
-//! read. The room is recorded beside each certificate, so a new leader knows which certificate succeeds which. It does
-//! no I/O: the leader's writer says which certificates are needed.
+//! Decides which certificates the agents of a load balancer get. The Secrets that an agent may read are limited in
+//! number and size, so each namespace has a share of them. A certificate that is handed out stays, and so does its
+//! successor: the room of a user's Secret stays reserved for its next certificate. A waiting certificate is handed out
+//! as soon as there is room, the one of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a
+//! decision waits for no read. The room is recorded beside each certificate, so a new leader knows which certificate
+//! succeeds which. This module does no I/O; the leader's writer says which certificates are needed.
 //!
-//! [`crate::quota`] limits the share of a namespace in all that may be needed at once. A quarter of the room is kept
-//! free for successors.
+//! [`crate::quota`] limits each namespace's share of the bytes that may be needed at once. A quarter of the room is
+//! kept free for successors.
 
 mod room;
 mod turns;
@@ -34,16 +34,17 @@ pub const SECRETS: u32 = 64;
 pub const SECRET: usize = 600 * 1024;
 /// The most bytes of one certificate: its chain and its key as PEM.
 pub const LARGEST: usize = 40 * 1024;
-/// The bytes that always fit: while less than this is used, some Secret has room for the largest certificate.
+/// The bytes that always fit: while less is used, some Secret has room for the largest certificate.
 pub const ROOM: usize = SECRETS as usize * (SECRET - LARGEST);
-/// The most bytes needed at once. The rest is for certificates that replace others, which stay until no Plan names
-/// them.
+/// The most bytes that may be needed at once. The rest is for successors: the replaced certificates stay until no Plan
+/// refers to them.
 const MOST: usize = ROOM / 4 * 3;
-/// The bytes that every namespace has to itself: about twenty certificates.
+/// The bytes reserved for every namespace: about twenty certificates.
 const SHARE: usize = 128 * 1024;
 /// The limits of namespaces.
 const QUOTA: Quota = Quota::of(MOST, SHARE);
-/// The largest successor that takes the room of a certificate of this size: names and signatures vary in length.
+/// The largest successor that may take over the room of a certificate of this size. Names and signatures vary in
+/// length.
 const fn alike(size: usize) -> usize {
     size + size / 8
 }
@@ -55,11 +56,11 @@ pub struct Need<'a> {
     pub hash: &'a Arc<str>,
     /// Its bytes.
     pub size: usize,
-    /// The Secrets that have it, sorted.
+    /// The users' Secrets that contain it, sorted.
     pub places: &'a [ObjectKey],
     /// Whether agents have it already.
     pub held: bool,
-    /// The room that is recorded beside it, where agents have it.
+    /// The room recorded beside it, if agents have it.
     pub room: Option<Room>,
     /// When the oldest object that needs it was created.
     pub since: Timestamp,
@@ -68,18 +69,18 @@ pub struct Need<'a> {
 /// Why a certificate is not handed out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Withheld {
-    /// It is larger than a certificate may be.
+    /// It is larger than [`LARGEST`].
     TooLarge(usize),
-    /// Its namespace has the most bytes that a namespace may have.
+    /// Its namespace has reached the limit of a namespace.
     NamespaceFull(Arc<str>),
-    /// The namespace has its own bytes, and those that all namespaces share are used up.
+    /// The namespace has used its reserved bytes, and the shared bytes are used up.
     CommonFull(Arc<str>),
-    /// There is no room at all.
+    /// The load balancer has no room left.
     Full,
 }
 
 impl Withheld {
-    /// What the Ingress with this certificate is told.
+    /// The refusal for the Ingress that uses this certificate.
     pub fn refusal(&self, ingress: &ConsumerRef, host: &Host, lb: &str) -> Refusal {
         let message = format!(
             "the certificate of {host} is not handed to load balancer {lb}: {self}; \
@@ -120,14 +121,14 @@ impl fmt::Display for Withheld {
     }
 }
 
-/// The certificates with room.
+/// The certificates of one load balancer: those that have a room, and those that are withheld.
 #[derive(Clone, Debug, Default)]
 pub struct Vault {
     rooms: Rooms,
     withheld: BTreeMap<Arc<str>, Withheld>,
 }
 
-/// The bytes in use by namespaces.
+/// The bytes that each namespace uses.
 #[derive(Debug, Default)]
 struct Used {
     by: BTreeMap<Arc<str>, usize>,
@@ -147,7 +148,7 @@ impl Used {
         *used -= size;
     }
 
-    /// Why a namespace may not have `size` more bytes. `alone`: no other namespace may come.
+    /// Why a namespace may not use `size` more bytes. `alone`: no other namespace can use this load balancer.
     fn refuse(&self, namespace: &Arc<str>, size: usize, alone: bool) -> Option<Withheld> {
         let used = self.by.get(namespace).copied().unwrap_or(0);
         let full = QUOTA.refuse(&self.taken, used, size, alone)?;
@@ -176,11 +177,11 @@ impl Heir<'_> {
 }
 
 impl Vault {
-    /// Decides anew which certificates are handed out. `leaving`: certificates that agents have and no object needs any
-    /// more, with the room that is recorded beside each. `alone`: the load balancer is for one namespace only.
+    /// Recomputes which certificates are handed out. `leaving`: certificates that agents have and no object needs any
+    /// more, with the recorded room of each. `alone`: only one namespace can use the load balancer.
     ///
-    /// A held certificate stays. A successor gets the room of the certificate before it, which stays reserved while the
-    /// successor does not fit. Waiting certificates come last.
+    /// A certificate that agents have stays. A successor takes over the room of its predecessor; while it does not fit,
+    /// the room stays reserved. Waiting certificates come last.
     pub fn admit<'a>(
         &mut self,
         needs: impl IntoIterator<Item = Need<'a>>,
@@ -207,7 +208,7 @@ impl Vault {
                 None => waiting.push(need),
             }
         }
-        // A room that another certificate holds by now is not reserved a second time.
+        // A room that this pass gave to another certificate is not reserved a second time.
         let heirs = heirs.into_iter().filter_map(|(need, place)| {
             let at = Place::of(place);
             if self.rooms.at(at).is_some() {
@@ -225,20 +226,21 @@ impl Vault {
         self.serve(waiting, used, alone);
     }
 
-    /// A certificate that agents have, or are about to have, keeps its room: the recorded one, or the one it was given.
+    /// Keeps the room of a certificate that agents have or are about to get: the recorded room first, else the one
+    /// given before.
     fn hold(&mut self, need: &Need<'_>, own: Option<Room>, used: &mut Used) {
         let is = |room: Room| need.places.iter().find(|place| Place::of(place) == room.place);
         let recorded = need.room.and_then(|room| is(room).zip(Some(room)));
         let given = recorded.or_else(|| own.and_then(|room| is(room).zip(Some(room))));
         let Some(place) = given.map(|(place, _)| place).or(need.places.first()) else { return };
         used.add(&place.namespace, need.size);
-        // The size that was first recorded: sizes do not creep up.
+        // Keep the first recorded size, so that it does not creep up with each successor.
         let came = need.room.or(own).map(|room| room.size);
         let came = came.filter(|came| need.size <= alike(*came)).unwrap_or(need.size);
         self.rooms.put(Place::of(place), Arc::clone(need.hash), came);
     }
 
-    /// Gives room to successors: first those that fit into their Secret's room, then larger ones; the oldest first.
+    /// Gives room to successors: first those that fit into the reserved room, then larger ones, the oldest first.
     fn inherit(&mut self, mut heirs: Vec<Heir<'_>>, used: &mut Used, alone: bool) {
         heirs.sort_by_key(|heir| (heir.grows(), heir.need.since, Arc::clone(heir.need.hash)));
         for heir in heirs {
@@ -298,8 +300,9 @@ impl Vault {
         self.rooms.of(hash)
     }
 
-    /// Whether a certificate that no object needs, with this room recorded beside it, stays handed out because its
-    /// successor has not come: it is the record of the room that they share. `held`: whether agents have a certificate.
+    /// Whether a certificate that no object needs stays handed out. It does until its successor is handed out, because
+    /// the room that they share is recorded beside it. `room`: its recorded room. `held`: whether agents have a
+    /// certificate.
     pub fn reserves(
         &self,
         hash: &str,
@@ -310,12 +313,12 @@ impl Vault {
         holder.is_some_and(|holder| *holder.hash == *hash || !held(&holder.hash))
     }
 
-    /// Why a certificate is not handed out. None: it is, or no object needs it.
+    /// Why a certificate is withheld. None: it is handed out, or no object needs it.
     pub fn withholds(&self, hash: &str) -> Option<&Withheld> {
         self.withheld.get(hash)
     }
 
-    /// All certificates that are not handed out, by hash.
+    /// All withheld certificates, by hash.
     pub fn withheld(&self) -> &BTreeMap<Arc<str>, Withheld> {
         &self.withheld
     }

@@ -1,5 +1,6 @@
-//! Backends: what stands for a Pod. Each listens on a Pod's address, says who it is and what it was
-//! told, counts what comes, and can be stopped politely or killed. They decide nothing about traffic.
+//! Backends that stand for Pods. Each listens on a Pod's address, answers with its name and what it
+//! received, counts its traffic, and can be stopped gracefully or killed. They decide nothing about
+//! traffic.
 
 mod http;
 mod proxy_header;
@@ -14,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What has come so far.
+/// The counts of received traffic.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     connections: AtomicUsize,
@@ -23,21 +24,21 @@ pub(crate) struct Counters {
     sick: AtomicBool,
 }
 
-/// Whether a backend expects a PROXY protocol header before anything else.
+/// Whether a backend expects a PROXY protocol header first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preamble {
-    /// It does not.
+    /// It expects none.
     #[default]
     None,
-    /// It does, and ends connections without one.
+    /// It expects one, and closes connections without it.
     ProxyV2,
 }
 
 /// A running backend. Dropping it kills it.
 pub struct Backend {
-    /// What it calls itself.
+    /// Its name, which it sends to clients.
     pub name: String,
-    /// Where it listens.
+    /// The address on which it listens.
     pub at: SocketAddr,
     counters: Arc<Counters>,
     stop: watch::Sender<bool>,
@@ -50,7 +51,7 @@ impl Backend {
         Self::http_with(name, address, port, Preamble::None).await
     }
 
-    /// The same, with or without PROXY header.
+    /// As [`Self::http`], with or without a PROXY header.
     pub async fn http_with(name: &str, address: IpAddr, port: u16, preamble: Preamble) -> Self {
         let name_ = name.to_owned();
         Self::accept(name, address, port, move |stream, peer, counters, stopping| {
@@ -59,18 +60,18 @@ impl Backend {
         .await
     }
 
-    /// What an HTTP backend answers to `/healthz` from now on: 200, as at first, or 503. It serves all the
-    /// same.
+    /// Sets the answer of an HTTP backend to `/healthz`: 200 (the default) or 503. Other requests are
+    /// served in both cases.
     pub fn feels(&self, healthy: bool) {
         self.counters.sick.store(!healthy, Ordering::Relaxed);
     }
 
-    /// Says its name on a line of its own, then sends back what comes, line by line.
+    /// Sends its name as a line, then echoes each line.
     pub async fn tcp(name: &str, address: IpAddr, port: u16) -> Self {
         Self::tcp_with(name, address, port, Preamble::None).await
     }
 
-    /// The same, with or without PROXY header.
+    /// As [`Self::tcp`], with or without a PROXY header.
     pub async fn tcp_with(name: &str, address: IpAddr, port: u16, preamble: Preamble) -> Self {
         let name_ = name.to_owned();
         Self::accept(name, address, port, move |stream, _, counters, stopping| {
@@ -94,7 +95,7 @@ impl Backend {
                     let (length, peer) = tokio::select! {
                         received = socket.recv_from(&mut buffer) => match received {
                             Ok(received) => received,
-                            // An earlier answer that nobody wanted.
+                            // The ICMP error of an earlier answer that no client received.
                             Err(_) => continue,
                         },
                         _ = stopping.changed() => return,
@@ -151,28 +152,28 @@ impl Backend {
         Self { name: name.to_owned(), at, counters, stop, task }
     }
 
-    /// How many connections have come.
+    /// The number of accepted connections.
     pub fn connections(&self) -> usize {
         self.counters.connections.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// The number of open connections.
     pub fn open(&self) -> usize {
         self.counters.open.load(Ordering::Relaxed)
     }
 
-    /// How many requests, lines or datagrams have come.
+    /// The number of received requests, lines or datagrams.
     pub fn requests(&self) -> usize {
         self.counters.requests.load(Ordering::Relaxed)
     }
 
-    /// Accepts nothing more, lets what is under way end, and returns when it has.
+    /// Accepts no more connections, lets the open ones finish, and returns when they have.
     pub async fn stop(mut self) {
         let _ = self.stop.send(true);
         let _ = (&mut self.task).await;
     }
 
-    /// Goes away at once, with everything that is under way.
+    /// Ends at once, with all open connections.
     pub async fn kill(mut self) {
         self.task.abort();
         let _ = (&mut self.task).await;

@@ -1,6 +1,6 @@
-//! A real DNS server: BIND 9 with the zone `example.test` on a free port of loopback, changed by
-//! `nsupdate` as external-dns would. It answers for its own zones only and asks nobody. For tests of
-//! names.
+//! A real DNS server for tests of names: BIND 9 with the zone `example.test` on a free loopback port,
+//! updated by `nsupdate` as external-dns does. It answers for its own zones only and never asks another
+//! server.
 
 use crate::janitor::{Scratch, Service, on_path};
 use crate::wait::until;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 const PACKAGES: &str = "bind9 bind9-dnsutils";
 
-/// The negative TTL is short, as tests wait for it.
+/// The negative TTL is short, because tests wait for it.
 const ZONE: &str = "\
 $TTL 60
 @ SOA ns admin 1 60 60 60 1
@@ -19,7 +19,7 @@ $TTL 60
 ns A 127.0.0.1
 ";
 
-/// A running BIND, stopped by its own pid when it is dropped.
+/// A running BIND. It is stopped by its pid when it is dropped.
 pub struct Bind {
     scratch: Scratch,
     program: PathBuf,
@@ -28,14 +28,14 @@ pub struct Bind {
 }
 
 impl Bind {
-    /// Starts one. Beside `example.test` it has the zone `broken.test`, which it cannot load: every name
-    /// in it is SERVFAIL. Names of all other domains are REFUSED.
+    /// Starts a BIND. It also has the zone `broken.test`, which it cannot load, so every name in it is
+    /// SERVFAIL. Names of other domains are REFUSED.
     pub fn new() -> Self {
         let scratch = Scratch::new();
-        // Where AppArmor confines /usr/sbin/named, it may read no folder of a test; a copy may.
+        // AppArmor may confine /usr/sbin/named and forbid the test's folder. A copy is not confined.
         let program = scratch.path().join("named");
-        // Not by this process: a child that another test starts meanwhile would hold the file open for
-        // writing, and then it cannot be run.
+        // A child process copies the file. If this process did, a child that another test starts
+        // meanwhile could keep the copy open for writing, and the copy could not be executed.
         let copied = Command::new("cp").arg(program_at("named")).arg(&program).status();
         assert!(copied.expect("run cp").success(), "copy named");
         program_at("nsupdate");
@@ -47,12 +47,12 @@ impl Bind {
         bind
     }
 
-    /// Where it answers, by UDP and TCP; the same after a restart.
+    /// Its address for UDP and TCP, which a restart does not change.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Starts it again with all its records, and waits until it answers.
+    /// Restarts it with all its records, and waits until it answers.
     pub fn start(&mut self) {
         self.stop();
         let file = self.scratch.path().join("named.conf").display().to_string();
@@ -67,15 +67,15 @@ impl Bind {
         self.process = Some(process);
     }
 
-    /// Stops it. Questions get no answer until it is started again.
+    /// Stops it. It answers nothing until it is started again.
     pub fn stop(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.end();
         }
     }
 
-    /// From now on the name, which is in `example.test`, has exactly these records of the type. A CNAME
-    /// replaces all others and is replaced by them.
+    /// Sets exactly these records of the type for a name in `example.test`. A CNAME replaces all other
+    /// records, and other records replace a CNAME.
     pub fn set(&self, name: &str, kind: &str, ttl: u32, values: &[&str]) {
         let old = if kind == "CNAME" { "" } else { kind };
         let mut changes = vec![format!("update delete {name}. {old}")];
@@ -85,12 +85,12 @@ impl Bind {
         self.update(&changes);
     }
 
-    /// The name has no records of the type any more.
+    /// Removes all records of the type from a name.
     pub fn remove(&self, name: &str, kind: &str) {
         self.update(&[format!("update delete {name}. {kind}")]);
     }
 
-    /// Several lines of `nsupdate` as one change.
+    /// Runs several lines of `nsupdate` as one change.
     fn update(&self, changes: &[String]) {
         let mut child = Command::new(program_at("nsupdate"))
             .stdin(Stdio::piped())
@@ -122,7 +122,7 @@ impl Drop for Bind {
     }
 }
 
-/// Programs of administrators are not on everybody's `PATH`.
+/// The programs of administrators are not on every `PATH`.
 fn program_at(name: &str) -> PathBuf {
     let elsewhere = || Some(Path::new("/usr/sbin").join(name)).filter(|path| path.is_file());
     on_path(name).or_else(elsewhere).unwrap_or_else(|| {

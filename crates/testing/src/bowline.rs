@@ -1,5 +1,5 @@
-//! Bowline's own processes: a controller or an agent as a child of the test, with the rights that its
-//! role has and no more, ready when it says so itself. It is stopped by its pid, or with the test.
+//! Bowline's own processes: a controller or an agent as a child of the test, with exactly the rights
+//! of its role. It is stopped by its pid, or with the test.
 
 use crate::cluster::kubeconfig;
 use crate::objects::path;
@@ -16,12 +16,12 @@ pub const SYSTEM: &str = "bowline-system";
 pub struct Bowline {
     /// The process.
     pub process: Service,
-    /// Where it says how it is.
+    /// The address of its probes and metrics.
     pub admin: SocketAddr,
 }
 
 impl Bowline {
-    /// Starts a role, such as `controller` or `agent`, and does not wait for anything.
+    /// Starts a role, such as `controller` or `agent`, without waiting for it.
     pub fn start(
         cluster: &Cluster,
         program: &Path,
@@ -45,7 +45,7 @@ impl Bowline {
         Self { process, admin }
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub async fn ready(&mut self) {
         let dial = Dial::to(self.admin.ip(), self.admin.port());
         eventually("bowline is ready", || {
@@ -59,7 +59,7 @@ impl Bowline {
         .await;
     }
 
-    /// The value of a metric, summed over its labels; zero when it is not there.
+    /// The value of a metric, summed over its labels. Zero: it is absent.
     pub async fn metric(&self, name: &str) -> f64 {
         let dial = Dial::to(self.admin.ip(), self.admin.port());
         let text = dial.get("localhost", "/metrics").await.expect("metrics").text();
@@ -69,7 +69,7 @@ impl Bowline {
         samples.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
     }
 
-    /// Asks it to stop, and returns its exit code.
+    /// Stops it with a signal, and returns its exit code.
     pub fn stop(&mut self) -> Option<i32> {
         self.process.signal("TERM");
         self.process.wait()
@@ -86,8 +86,8 @@ impl Drop for Bowline {
 }
 
 impl Cluster {
-    /// Installs what a cluster must have before Bowline starts: kinds, namespace and, where rights
-    /// are checked, the roles of `deploy`.
+    /// Installs what Bowline needs in a cluster: kinds, namespace and, if rights are checked, the
+    /// roles of `deploy`.
     pub async fn install(&self, deploy: &Path) {
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
@@ -105,14 +105,14 @@ impl Cluster {
         self.kubectl(&["apply", "-f", &rbac], "").ok();
     }
 
-    /// A kubeconfig with the rights that the agent of this load balancer has by `deploy`.
+    /// A kubeconfig with the rights that `deploy` gives to the agent of this load balancer.
     pub async fn agent_kubeconfig(&self, deploy: &Path, load_balancer: &str) -> PathBuf {
         if self.flavour() == Flavour::Real {
             let rbac = deploy.join("rbac/agent.yaml");
             let text = std::fs::read_to_string(&rbac).expect("read the agent's roles");
-            // As deploy/README.md says.
+            // The replacement that deploy/README.md describes.
             let text = text.replace("edge", load_balancer);
-            // All agents share two of the roles, and two tests may be the first to make them.
+            // All agents share two of the roles, and two tests may create them at the same time.
             until("the agent's roles are made", || {
                 self.kubectl(&["apply", "-f", "-"], &text).success()
             });
@@ -120,7 +120,7 @@ impl Cluster {
         self.kubeconfig_of(&format!("bowline-agent-{load_balancer}")).await
     }
 
-    /// A kubeconfig with the rights of a role. The embedded API does not tell roles apart.
+    /// A kubeconfig with the rights of a role. The embedded API does not check roles.
     pub async fn kubeconfig_of(&self, account: &str) -> PathBuf {
         if self.flavour() == Flavour::Embedded {
             return self.kubeconfig().to_owned();

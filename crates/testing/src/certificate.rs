@@ -1,4 +1,5 @@
-//! Certificates for TLS tests: an authority of the test's own, what it signs, and what trusts it.
+//! Certificates for TLS tests: the test's own authority, the certificates that it signs, and
+//! clients that trust it.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair,
@@ -8,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use std::sync::Arc;
 
-/// An extension that no client knows, under an enterprise number for examples (RFC 5612).
+/// An extension that no client knows, under the enterprise number for examples (RFC 5612).
 const PADDING: &[u64] = &[1, 3, 6, 1, 4, 1, 32473, 1];
 
 /// Signs certificates for the hosts of one test.
@@ -17,7 +18,7 @@ pub struct Authority {
     certificate: CertificateDer<'static>,
 }
 
-/// A certificate and its key, as they stand in a Secret.
+/// A certificate and its key, in the form of a Secret.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// The certificate, as PEM.
@@ -44,12 +45,12 @@ impl Authority {
         Self { issuer: Issuer::new(params, key), certificate }
     }
 
-    /// A certificate for these hosts; each call makes another one.
+    /// A certificate for these hosts. Each call makes a new one.
     pub fn issue(&self, hosts: &[&str]) -> Issued {
         self.issue_padded(hosts, 0)
     }
 
-    /// The same with so many bytes in the signed part that mean nothing to anybody.
+    /// As [`Self::issue`], with this many meaningless bytes in the signed part.
     pub fn issue_padded(&self, hosts: &[&str], bytes: usize) -> Issued {
         let hosts: Vec<_> = hosts.iter().map(|&host| host.to_owned()).collect();
         let mut params = CertificateParams::new(hosts).expect("host names");
@@ -62,7 +63,8 @@ impl Authority {
         Issued { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// How a client that trusts this authority alone speaks TLS, and what it offers by ALPN.
+    /// The TLS configuration of a client that trusts only this authority, with these ALPN
+    /// protocols.
     pub fn trusted(&self, alpn: &[&str]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone()).expect("a usable CA");
@@ -73,7 +75,7 @@ impl Authority {
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
-        // Every connection shows its certificate: a resumed one would show the old one.
+        // Every connection must see the present certificate; a resumed one would see the old one.
         config.resumption = rustls::client::Resumption::disabled();
         Arc::new(config)
     }

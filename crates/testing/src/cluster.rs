@@ -1,5 +1,5 @@
-//! One way to ask for a cluster. Decides from the environment which server it is, shares it between
-//! the tests of a binary, and gives each test a client, namespaces and names of its own.
+//! Starts the cluster of a test. The environment decides which server it is; the tests of a binary share
+//! it. Each test gets a client, namespaces and names of its own.
 
 use crate::janitor::{Scratch, Service};
 use crate::{embedded, real, unique};
@@ -13,37 +13,37 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// Which server answers.
+/// The kind of server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
-    /// Bowline's own.
+    /// Bowline's embedded server.
     Embedded,
     /// kube-apiserver.
     Real,
 }
 
-/// Who asks.
+/// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// May do everything.
+    /// A caller with all rights.
     Admin,
-    /// Holds the token that may only read.
+    /// A caller with the read-only token.
     ReadOnly,
-    /// Holds a token that nobody gave out.
+    /// A caller with an invalid token.
     WrongToken,
-    /// Holds no token.
+    /// A caller without a token.
     Anonymous,
 }
 
 /// A running server, shared by the tests of one binary.
 pub(crate) struct Server {
     pub(crate) flavour: Flavour,
-    /// Made for this run: nobody minds what is left behind.
+    /// Whether it was started for this run, so that tests need not clean up.
     pub(crate) disposable: bool,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) read_only_token: Option<String>,
     pub(crate) scratch: Arc<Scratch>,
-    /// What it is made of, where those are processes of their own: they end when they are dropped.
+    /// The cluster's processes; dropping them ends them.
     pub(crate) components: Vec<Service>,
 }
 
@@ -56,23 +56,24 @@ pub struct Cluster {
 
 static SERVER: OnceLock<Server> = OnceLock::new();
 
-/// Which addresses Services get.
+/// The address families of Services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// IPv4 only.
     Single,
-    /// IPv4 and, for who asks, IPv6.
+    /// IPv4, and IPv6 for Services that request it.
     Dual,
 }
 
-/// The cluster that somebody has, if the tests are to run on it.
+/// The kubeconfig of an existing cluster, if the tests should run on it.
 fn existing() -> Option<PathBuf> {
     std::env::var_os("BOWLINE_TEST_KUBECONFIG").filter(|file| !file.is_empty()).map(Into::into)
 }
 
 impl Cluster {
-    /// Whether a test that plays in a network of the tests' own must be left out, because the cluster is
-    /// somebody's and cannot be reached from there. Says so, past the test harness, which would keep it.
+    /// Whether a test with a network of its own must be left out, because an existing cluster cannot be
+    /// reached from there. If so, it prints a line directly to stderr, because the test harness would
+    /// capture it.
     pub fn is_out_of_reach() -> bool {
         let out = existing().is_some();
         if out {
@@ -86,12 +87,12 @@ impl Cluster {
         out
     }
 
-    /// The cluster that the environment asks for, started if no test of this binary has yet.
+    /// The cluster that the environment selects. The first test of a binary starts it.
     pub async fn start() -> Self {
         Self::shared(Stack::Single).await
     }
 
-    /// The same, with these addresses; all tests of a binary must agree on them.
+    /// As [`Self::start`], with these address families. All tests of a binary must use the same.
     pub async fn shared(stack: Stack) -> Self {
         let server = tokio::task::spawn_blocking(move || SERVER.get_or_init(|| start(stack)))
             .await
@@ -99,7 +100,7 @@ impl Cluster {
         Self::on(server).await
     }
 
-    /// A cluster for the caller alone: for who disturbs what others would share.
+    /// A cluster for this test alone, if the test would disturb others.
     pub async fn own(stack: Stack) -> Self {
         let server = tokio::task::spawn_blocking(move || &*Box::leak(Box::new(start(stack))))
             .await
@@ -121,12 +122,12 @@ impl Cluster {
         Self { server, clients, made: Mutex::default() }
     }
 
-    /// A client of the administrator.
+    /// A client with the administrator's rights.
     pub fn client(&self) -> Client {
         self.client_as(Access::Admin)
     }
 
-    /// A client of somebody. Panics where an existing cluster has no such user.
+    /// A client with this access. Panics if an existing cluster has no such user.
     pub fn client_as(&self, access: Access) -> Client {
         self.clients
             .get(&access)
@@ -134,12 +135,12 @@ impl Cluster {
             .unwrap_or_else(|| panic!("this cluster has no {access:?} user"))
     }
 
-    /// Whether the cluster has such a user.
+    /// Whether the cluster has a user with this access.
     pub fn has(&self, access: Access) -> bool {
         self.clients.contains_key(&access)
     }
 
-    /// Which server answers.
+    /// The kind of server.
     pub fn flavour(&self) -> Flavour {
         self.server.flavour
     }
@@ -149,7 +150,7 @@ impl Cluster {
         &self.server.kubeconfig
     }
 
-    /// A folder for a test's own files; gone with the test binary.
+    /// A new folder for a test's own files, deleted when the test binary ends.
     pub fn scratch(&self) -> PathBuf {
         let dir = self.server.scratch.path().join(unique());
         std::fs::create_dir(&dir).expect("create a scratch folder");
@@ -160,7 +161,7 @@ impl Cluster {
         &self.server.scratch
     }
 
-    /// A fresh namespace.
+    /// Creates a namespace with a fresh name.
     pub async fn namespace(&self) -> String {
         let name = format!("t-{}", unique());
         let namespace: Namespace =
@@ -173,8 +174,8 @@ impl Cluster {
         name
     }
 
-    /// Remembers a cluster-scoped object that this test makes, so that an existing cluster is left as
-    /// it was found.
+    /// Registers a cluster-scoped object of this test, which is deleted from an existing cluster
+    /// afterwards.
     pub fn owns(&self, resource: &str, name: &str) {
         self.made.lock().expect("not poisoned").push(format!("{resource}/{name}"));
     }
@@ -218,7 +219,7 @@ impl Server {
         let mut config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default())
             .await
             .expect("a usable kubeconfig");
-        // A test wants to see the 504 that the client would hide by asking again.
+        // The client would retry after 504 and hide it from the test.
         config.default_retry = false;
         Client::try_from(config).expect("a client")
     }

@@ -1,5 +1,5 @@
-//! Clients of every kind that a load balancer meets: HTTP/1.1, HTTP/2, TLS with SNI, WebSocket, TCP and
-//! UDP, each from a source address of choice. They report what they met and assert nothing.
+//! The clients of load balancers: HTTP/1.1, HTTP/2, TLS with SNI, WebSocket, TCP and UDP, each with a
+//! selectable source address. They report what they receive and assert nothing.
 
 use crate::backend::Echo;
 use bytes::Bytes;
@@ -22,14 +22,14 @@ use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-/// Longer than anything here should take; only a failing test waits for it.
+/// The longest exchange. Only a failing test reaches this limit.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Something that bytes go through.
+/// A byte stream.
 pub trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Io for T {}
 
-/// How to reach something.
+/// How to connect.
 #[derive(Clone)]
 pub struct Dial {
     to: SocketAddr,
@@ -39,24 +39,24 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// In clear text, from whatever address the system chooses.
+    /// In clear text, from an address that the system chooses.
     pub fn to(address: IpAddr, port: u16) -> Self {
         Self { to: SocketAddr::new(address, port), from: None, tls: None, http2: false }
     }
 
-    /// From this address.
+    /// Sets the source address.
     pub fn from(mut self, address: IpAddr) -> Self {
         self.from = Some(address);
         self
     }
 
-    /// In TLS, asking for this server name.
+    /// Uses TLS with this server name.
     pub fn tls(mut self, config: &Arc<ClientConfig>, name: &str) -> Self {
         self.tls = Some((config.clone(), name.to_owned()));
         self
     }
 
-    /// In HTTP/2; in clear text with prior knowledge.
+    /// Uses HTTP/2; in clear text with prior knowledge.
     pub fn http2(mut self) -> Self {
         self.http2 = true;
         self
@@ -76,13 +76,13 @@ impl Dial {
         within("connect", connect).await
     }
 
-    /// A connection with TLS done, if it is to have TLS.
+    /// A connection, after the TLS handshake if it uses TLS.
     pub async fn connect(&self) -> Result<Box<dyn Io>, String> {
         let Some((config, name)) = &self.tls else { return Ok(Box::new(self.tcp().await?)) };
         Ok(Box::new(self.handshake(config, name).await?))
     }
 
-    /// The certificate that the other side shows, after a TLS handshake.
+    /// The certificate that the server presents in a TLS handshake.
     pub async fn certificate(&self) -> Result<CertificateDer<'static>, String> {
         let (config, name) = self.tls.as_ref().ok_or("not a TLS connection")?;
         let stream = self.handshake(config, name).await?;
@@ -100,7 +100,7 @@ impl Dial {
         within("TLS handshake", TlsConnector::from(config.clone()).connect(name, stream)).await
     }
 
-    /// A connection that carries several HTTP requests.
+    /// A connection for several HTTP requests.
     pub async fn session(&self) -> Result<Session, String> {
         let io = TokioIo::new(self.connect().await?);
         let scheme = if self.tls.is_some() { "https" } else { "http" };
@@ -117,17 +117,17 @@ impl Dial {
         Ok(Session { sender, scheme })
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a connection of its own.
     pub async fn send(&self, request: Request) -> Result<Answer, String> {
         self.session().await?.send(request).await
     }
 
-    /// `GET` of this path of this host.
+    /// `GET` of a path of a host.
     pub async fn get(&self, host: &str, path: &str) -> Result<Answer, String> {
         self.send(Request::get(host, path)).await
     }
 
-    /// A WebSocket to this path of this host.
+    /// A WebSocket to a path of a host.
     pub async fn websocket(&self, host: &str, path: &str) -> Result<WebSocket, String> {
         let io = self.connect().await?;
         let scheme = if self.tls.is_some() { "wss" } else { "ws" };
@@ -137,14 +137,14 @@ impl Dial {
         Ok(WebSocket { stream })
     }
 
-    /// A TCP connection to a [`crate::Backend::tcp`], which says its name first.
+    /// A TCP connection to a [`crate::Backend::tcp`], after its first line, the name.
     pub async fn line(&self) -> Result<Line, String> {
         let mut line = Line { stream: BufReader::new(self.connect().await?), name: String::new() };
         line.name = line.read().await?;
         Ok(line)
     }
 
-    /// A UDP socket that talks to this address alone.
+    /// A UDP socket that is connected to this address.
     pub async fn udp(&self) -> Result<UdpSocket, String> {
         let any = match self.to {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -158,14 +158,14 @@ impl Dial {
         within("UDP", bind).await
     }
 
-    /// Sends a datagram and waits for the one that comes back.
+    /// Sends a datagram and waits for the answer.
     pub async fn datagram(&self, text: &str) -> Result<String, String> {
         ask(&self.udp().await?, text).await
     }
 }
 
-/// Sends a datagram on a connected socket and waits a moment for the one that comes back: datagrams may
-/// be lost, so a test asks again.
+/// Sends a datagram on a connected socket and waits a moment for the answer. Datagrams may be lost, so
+/// a test repeats this.
 pub async fn ask(socket: &UdpSocket, text: &str) -> Result<String, String> {
     let exchange = async {
         socket.send(text.as_bytes()).await?;
@@ -201,7 +201,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// `GET` of this path of this host.
+    /// `GET` of a path of a host.
     pub fn get(host: &str, path: &str) -> Self {
         Self {
             method: "GET",
@@ -223,13 +223,13 @@ impl Request {
         Self { method: "POST", body: vec![body.into()], ..Self::get(host, path) }
     }
 
-    /// `POST` of these pieces, with a pause after each.
+    /// `POST` of a body in pieces, with a pause after each.
     pub fn slowly(host: &str, path: &str, pieces: &[&'static str], pause: Duration) -> Self {
         let body = pieces.iter().map(|piece| Bytes::from_static(piece.as_bytes())).collect();
         Self { method: "POST", body, pause, ..Self::get(host, path) }
     }
 
-    /// With this header as well.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
@@ -243,7 +243,7 @@ enum Sender {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A body whose length is said, unless its pieces come one by one.
+/// A body with a known length, unless it is sent in pieces.
 fn body(mut pieces: Vec<Bytes>, pause: Duration) -> Body {
     if pieces.len() < 2 {
         return Full::new(pieces.pop().unwrap_or_default()).boxed_unsync();
@@ -255,7 +255,7 @@ fn body(mut pieces: Vec<Bytes>, pause: Duration) -> Body {
     StreamBody::new(pieces).boxed_unsync()
 }
 
-/// A connection that carries HTTP requests one after another.
+/// A connection for HTTP requests, one after another.
 pub struct Session {
     sender: Sender,
     scheme: &'static str,
@@ -297,12 +297,12 @@ impl Session {
         within("request", exchange).await
     }
 
-    /// `GET` of this path of this host.
+    /// `GET` of a path of a host.
     pub async fn get(&mut self, host: &str, path: &str) -> Result<Answer, String> {
         self.send(Request::get(host, path)).await
     }
 
-    /// The same connection once more, for a request beside others; HTTP/1.1 has no such thing.
+    /// The same connection, for a concurrent request. HTTP/1.1 has none.
     pub fn beside(&self) -> Result<Self, String> {
         match &self.sender {
             Sender::One(_) => Err("HTTP/1.1 carries one request at a time".to_owned()),
@@ -320,14 +320,14 @@ pub struct Answer {
     pub status: u16,
     /// Its headers.
     pub headers: http::HeaderMap,
-    /// What came after its body.
+    /// The trailers after its body.
     pub trailers: http::HeaderMap,
     /// Its body.
     pub body: Bytes,
 }
 
 impl Answer {
-    /// A header as text; empty when it is not there.
+    /// A header as text. Empty: it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
     }
@@ -337,7 +337,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// What a [`crate::Backend::http`] saw of the request; anything else is an error.
+    /// What a [`crate::Backend::http`] received. Another answer is an error.
     pub fn echo(&self) -> Result<Echo, String> {
         if self.status != 200 {
             return Err(format!("status {}: {}", self.status, self.text()));
@@ -352,7 +352,7 @@ pub struct WebSocket {
 }
 
 impl WebSocket {
-    /// Sends a message and waits for the one that comes back.
+    /// Sends a message and waits for the answer.
     pub async fn ask(&mut self, text: &str) -> Result<String, String> {
         within("send", self.stream.send(Message::text(text))).await?;
         match tokio::time::timeout(LIMIT, self.stream.next()).await {
@@ -365,12 +365,12 @@ impl WebSocket {
 /// A TCP connection to a backend that echoes lines.
 pub struct Line {
     stream: BufReader<Box<dyn Io>>,
-    /// What the backend said first: its name and, when it was given one, the PROXY header.
+    /// The first text of the backend: its name and the PROXY header, if it received one.
     pub name: String,
 }
 
 impl Line {
-    /// Sends a line and waits for the one that comes back.
+    /// Sends a line and waits for the answer.
     pub async fn ask(&mut self, text: &str) -> Result<String, String> {
         within("send", self.stream.write_all(format!("{text}\n").as_bytes())).await?;
         self.read().await

@@ -1,5 +1,5 @@
-//! The embedded cluster behind the harness: started in memory on a free port, on a thread with a
-//! runtime of its own because every test has another. The only file that knows its Rust API.
+//! Starts the embedded cluster in memory on a free port. It runs on a thread with its own runtime,
+//! because every test has another runtime. Only this file uses the cluster's Rust API.
 
 use crate::cluster::{Flavour, Server, Stack};
 use crate::janitor::Scratch;
@@ -22,7 +22,7 @@ pub(crate) fn start(scratch: Arc<Scratch>, stack: Stack) -> Server {
             std::fs::write(&file, cluster.kubeconfig())
                 .unwrap_or_else(|e| panic!("cannot write {}: {e}", file.display()));
             let _ = ready.send(cluster.credentials().read_only_token().to_owned());
-            // It lives as long as the test binary.
+            // Runs until the test binary ends.
             std::future::pending::<()>().await;
         });
     });

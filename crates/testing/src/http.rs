@@ -1,5 +1,5 @@
 //! Raw HTTP to the API server, for asserts on the protocol itself: any method, path, header and body
-//! in; status, headers and bytes out. Knows nothing of any kind.
+//! in; status, headers and bytes out. It knows nothing of kinds.
 
 use crate::cluster::{Access, Cluster};
 use http_body_util::BodyExt;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Who asks.
+    /// The caller.
     pub access: Access,
     /// Such as `GET`.
     pub method: String,
@@ -19,12 +19,12 @@ pub struct Call {
     pub path: String,
     /// Header names and values.
     pub headers: Vec<(String, String)>,
-    /// The body, as it goes over the wire.
+    /// The body as it is sent.
     pub body: Vec<u8>,
 }
 
 impl Call {
-    /// A request without a body, as the administrator.
+    /// A request of the administrator without a body.
     pub fn new(method: &str, path: impl Into<String>) -> Self {
         Self {
             access: Access::Admin,
@@ -35,25 +35,25 @@ impl Call {
         }
     }
 
-    /// With this header as well.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// With this body and content type.
+    /// Sets the body and its content type.
     pub fn body(self, content_type: &str, body: impl Into<Vec<u8>>) -> Self {
         let mut call = self.header("content-type", content_type);
         call.body = body.into();
         call
     }
 
-    /// With this JSON body.
+    /// Sets a JSON body.
     pub fn json(self, body: &Value) -> Self {
         self.body("application/json", body.to_string())
     }
 
-    /// As somebody else.
+    /// Sets the caller.
     pub fn with_access(mut self, access: Access) -> Self {
         self.access = access;
         self
@@ -65,9 +65,9 @@ impl Call {
 pub struct Reply {
     /// HTTP status code.
     pub status: u16,
-    /// Lower-case names; several values of one name are joined by `, `.
+    /// Names in lower case. Several values of one name are joined by `, `.
     pub headers: BTreeMap<String, String>,
-    /// The body as it came.
+    /// The body as it was received.
     pub bytes: Vec<u8>,
 }
 
@@ -84,7 +84,7 @@ impl Reply {
             .unwrap_or_else(|e| panic!("not JSON ({e}): {} {}", self.status, self.text()))
     }
 
-    /// The body as JSON values one after another, as a watch sends them.
+    /// The JSON values of the body, one after another, as a watch sends them.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<Value> {
         serde_json::Deserializer::from_slice(&self.bytes)
@@ -102,8 +102,8 @@ impl Reply {
 }
 
 impl Cluster {
-    /// Sends a request and reads the whole answer. A watch needs a `timeoutSeconds`: an answer that
-    /// does not end within half a minute is a failure.
+    /// Sends a request and reads the whole answer. A watch needs a `timeoutSeconds`, because an
+    /// answer that takes longer than half a minute is a failure.
     pub async fn http(&self, call: Call) -> Reply {
         let what = format!("{} {}", call.method, call.path);
         tokio::time::timeout(Duration::from_secs(30), self.exchange(call))
@@ -135,7 +135,7 @@ impl Cluster {
         Reply { status: parts.status.as_u16(), headers, bytes }
     }
 
-    /// `GET`, as JSON, whatever the status.
+    /// `GET`: the status and the JSON body, for any status.
     pub async fn get(&self, path: &str) -> (u16, Value) {
         let reply = self.http(Call::new("GET", path)).await;
         (reply.status, reply.json())

@@ -1,7 +1,7 @@
-//! The scratch folder and the child processes of one test binary. A test binary shares its server
-//! through a static, and statics are never dropped; so a small shell waits for this process to end,
-//! however it ends, then stops each child by its own pid and removes the folder. Children are asked first:
-//! one that is killed outright cannot end children of its own.
+//! The scratch folder and the child processes of one test binary. A test binary shares its server through
+//! a static, and statics are never dropped. So a small shell waits until this process ends in any way,
+//! then stops each child by its pid and removes the folder. It first sends a signal that children can
+//! handle, because a child that is killed cannot end its own children.
 
 use crate::wait::until;
 use std::fs::{self, File};
@@ -21,14 +21,14 @@ n=0
 until rm -rf "$1" 2>/dev/null || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.1; done
 "#;
 
-/// So long a child may take to end when it is asked to. The shell gives it as much.
+/// How long a child may take to end after the signal. The shell waits as long.
 const ASKED: Duration = Duration::from_secs(1);
 
-/// A folder that disappears with this process, along with every child started in it.
+/// A folder that is removed when this process ends, with every child started in it.
 pub struct Scratch {
     dir: PathBuf,
     shell: Child,
-    /// Closed by the kernel when this process ends; that wakes the shell.
+    /// The kernel closes this pipe when the process ends, which wakes the shell.
     alive: Option<ChildStdin>,
 }
 
@@ -56,7 +56,7 @@ impl Scratch {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A Ctrl-C at the terminal reaches the whole group; the shell must outlive it.
+            // A Ctrl-C at the terminal reaches the whole group, and the shell must survive it.
             .process_group(0)
             .spawn()
             .expect("start sh, which cleans up after the tests");
@@ -64,12 +64,12 @@ impl Scratch {
         Self { dir, shell, alive }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.dir
     }
 
-    /// Writes a file of the folder and returns its path.
+    /// Writes a file in the folder and returns its path.
     pub fn write(&self, name: &str, content: &str) -> PathBuf {
         let path = self.dir.join(name);
         fs::write(&path, content).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
@@ -81,7 +81,7 @@ impl Scratch {
         self.spawn_with(name, program, args, &[])
     }
 
-    /// The same with additional environment variables.
+    /// As [`Self::spawn`], with additional environment variables.
     pub fn spawn_with(
         &self,
         name: &str,
@@ -104,7 +104,7 @@ impl Scratch {
     }
 }
 
-/// A running component. Dropped, it is asked to end, and soon made to.
+/// A running component. When it is dropped, it gets a signal to end, and is killed soon after.
 pub struct Service {
     name: String,
     child: Child,
@@ -118,7 +118,7 @@ impl Service {
         self.child.id()
     }
 
-    /// Everything it has printed so far, on both streams.
+    /// All its output so far, of both streams.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -130,13 +130,13 @@ impl Service {
         assert!(sent.is_ok_and(|status| status.success()), "send {signal} to {}", self.name);
     }
 
-    /// Ends it as a power cut would (SIGKILL), and returns once it is gone.
+    /// Kills it with SIGKILL, as a power cut would, and returns when it has ended.
     pub fn kill(&mut self) {
         self.child.kill().unwrap_or_else(|e| panic!("kill {}: {e}", self.name));
         self.wait();
     }
 
-    /// Ends it if it has not ended yet.
+    /// Ends it, if it is still running.
     pub fn end(&mut self) {
         if self.is_running() {
             self.kill();
@@ -147,20 +147,20 @@ impl Service {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits until it has ended by itself, and returns its exit code; `None` after a signal. Panics with
-    /// the end of its log when that takes a minute.
+    /// Waits until it ends by itself, and returns its exit code; `None` after a signal. Panics with the
+    /// end of its log after a minute.
     pub fn wait(&mut self) -> Option<i32> {
         let status = until(&format!("{} ends", self.name), || match self.child.try_wait() {
             Ok(Some(status)) => Ok(status),
             Ok(None) => Err(format!("still running:\n{}", tail(&self.log))),
             Err(error) => Err(error.to_string()),
         });
-        // Its number may soon be somebody else's.
+        // Another process may soon get this pid.
         let _ = fs::remove_file(&self.pid);
         status.code()
     }
 
-    /// Panics with the end of its log if the component has ended.
+    /// Panics with the end of its log if it has ended.
     pub fn assert_alive(&mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
             let tail = tail(&self.log);
@@ -191,7 +191,7 @@ impl Drop for Service {
     }
 }
 
-/// A program on `PATH`.
+/// The path of a program on `PATH`.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
@@ -207,7 +207,8 @@ fn tail(log: &Path) -> String {
 mod tests {
     use super::*;
 
-    /// A child with a child of its own, which it ends when it is asked to; the number of that child.
+    /// A child that starts a child of its own and ends it after a signal. Also returns the file with the
+    /// pid of that child.
     fn parent(scratch: &Scratch, evidence: &Scratch) -> (Service, PathBuf) {
         let child = evidence.path().join("child");
         let script = format!(
@@ -240,7 +241,7 @@ mod tests {
     fn a_service_that_outlives_its_folder_may_end_its_own_children() {
         let (scratch, evidence) = (Scratch::new(), Scratch::new());
         let (service, child) = parent(&scratch, &evidence);
-        // As statics are: nobody drops it.
+        // Statics are never dropped.
         std::mem::forget(service);
         drop(scratch);
         ends(&child);

@@ -1,4 +1,5 @@
-//! The real `kubectl`, run against the cluster at hand with a discovery cache of its own.
+//! Runs the real `kubectl` against a test's cluster, with a discovery cache of its own for each
+//! run.
 
 use crate::cluster::{Cluster, Server};
 use crate::janitor::Scratch;
@@ -8,13 +9,13 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Longer than any wait that a test asks `kubectl` for.
+/// The longest run of `kubectl`: longer than any wait in a test.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What `kubectl` said.
+/// The result of a run of `kubectl`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    /// Exit code; -1 when it was ended by a signal.
+    /// The exit code. -1: a signal ended it.
     pub status: i32,
     /// Standard output.
     pub stdout: String,
@@ -23,21 +24,21 @@ pub struct Output {
 }
 
 impl Output {
-    /// Standard output of a run that must have succeeded.
+    /// The standard output of a run that must succeed.
     #[track_caller]
     pub fn ok(self) -> String {
         assert!(self.status == 0, "kubectl failed: {self:#?}");
         self.stdout
     }
 
-    /// Standard error of a run that must have failed.
+    /// The standard error of a run that must fail.
     #[track_caller]
     pub fn fails(self) -> String {
         assert!(self.status != 0, "kubectl succeeded: {self:#?}");
         self.stderr
     }
 
-    /// For polling: the output, or why there is none.
+    /// For polling: the output, or the error text.
     pub fn success(self) -> Result<String, String> {
         if self.status == 0 { Ok(self.stdout) } else { Err(self.stderr) }
     }
@@ -49,7 +50,7 @@ impl Cluster {
         self.kubectl_with(args, stdin, &[])
     }
 
-    /// The same with additional environment variables, such as `KUBE_EDITOR`.
+    /// As [`Self::kubectl`], with additional environment variables such as `KUBE_EDITOR`.
     pub fn kubectl_with(&self, args: &[&str], stdin: &str, env: &[(&str, &str)]) -> Output {
         self.server().run(args, stdin, env)
     }
@@ -66,7 +67,7 @@ impl Server {
 }
 
 impl Scratch {
-    /// Runs `kubectl` against the cluster that a kubeconfig leads to.
+    /// Runs `kubectl` with this kubeconfig.
     pub fn kubectl(&self, kubeconfig: &Path, args: &[&str]) -> Output {
         run(kubeconfig, self.path(), args, "", &[])
     }
@@ -80,7 +81,7 @@ fn run(
     stdin: &str,
     env: &[(&str, &str)],
 ) -> Output {
-    // Discovery is cached in a folder per call: a test's new kinds must be seen at once.
+    // Every call has its own discovery cache, so that a test's new kinds are visible at once.
     let cache = scratch.join(format!("cache-{}", crate::unique()));
     let mut child = Command::new(program())
         .args(args)
@@ -98,7 +99,7 @@ fn run(
         .expect("start kubectl");
     let mut input = child.stdin.take().expect("stdin is piped");
     let text = stdin.to_owned();
-    // A child that ends without reading closes the pipe; its exit code tells that story.
+    // A child that ends without reading closes the pipe; its exit code shows the error.
     let writer = std::thread::spawn(move || input.write_all(text.as_bytes()).is_ok());
     let stdout = read(child.stdout.take().expect("stdout is piped"));
     let stderr = read(child.stderr.take().expect("stderr is piped"));
@@ -122,7 +123,7 @@ fn run(
     }
 }
 
-/// Reads a pipe to its end beside everything else, so that a child never waits for room in it.
+/// Reads a pipe to its end on a thread of its own, so that the child never blocks on a full pipe.
 fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -131,7 +132,7 @@ fn read(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// `KUBECTL`, or the one on `PATH`.
+/// `KUBECTL`, or `kubectl` on `PATH`.
 fn program() -> PathBuf {
     std::env::var_os("KUBECTL").map(PathBuf::from).or_else(|| crate::janitor::on_path("kubectl")).unwrap_or_else(
         || {

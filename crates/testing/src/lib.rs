@@ -1,21 +1,20 @@
-//! What every end-to-end test of Bowline stands on: one way to ask for a cluster, the real `kubectl`,
-//! raw HTTP for asserts on the protocol, and the replay of transcripts recorded from a real server.
-//! It is used by tests only and never by the product, so what goes wrong here panics with the reason.
+//! The library of all end-to-end tests of Bowline: clusters, the real `kubectl`, raw HTTP for asserts on the
+//! protocol, and the replay of transcripts recorded from kube-apiserver. Only tests use it, so an error panics
+//! with its reason.
 //!
 //! ```text
 //!  Cluster::start ─┬─ (default)               embedded: our own server, in memory, in this process
 //!                  ├─ KUBEBUILDER_ASSETS      real: etcd + kube-apiserver (+ controller-manager)
-//!                  └─ BOWLINE_TEST_KUBECONFIG existing: somebody's cluster, namespaces of our own
+//!                  └─ BOWLINE_TEST_KUBECONFIG existing: an existing cluster, with namespaces of the tests
 //! ```
 //!
-//! All that has to do with clusters is behind the feature `cluster`. Without it there is what tests of one crate
-//! need: servers and clients of traffic, certificates, a network of its own, processes that end with the test. It
-//! builds no crate of Bowline's.
+//! Everything about clusters needs the feature `cluster`. Without it, there is what the tests of one crate need:
+//! servers and clients of traffic, certificates, a network of its own, and processes that end with the test. It
+//! then builds no other crate of Bowline.
 //!
-//! A server is started once per test binary and shared; each test has a client and namespaces of its
-//! own. What is missing fails, with the command that installs it. Only tests with a network of their own
-//! (`tests/traffic`) are left out where the cluster is somebody's, as it cannot be reached from there; each
-//! says so.
+//! Each test binary starts one server, which its tests share; each test has a client and namespaces of its own. A
+//! missing program fails the test, with the command that installs it. Only tests with a network of their own
+//! (`tests/traffic`) are left out on an existing cluster, because it cannot be reached from there; each says so.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test support crate fails by panicking")]
 
 mod backend;
@@ -73,7 +72,7 @@ pub use metallb::METALLB;
 pub use recorder::{Asked, Recorder};
 pub use wait::{eventually, until};
 
-/// A short random suffix for names that must not meet another test's.
+/// A short random suffix for names that must not be those of another test.
 pub fn unique() -> String {
     let mut bytes = [0u8; 4];
     getrandom::fill(&mut bytes).expect("the system gives random bytes");

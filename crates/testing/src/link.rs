@@ -1,5 +1,5 @@
-//! A link to the API server that a test can cut: a port on loopback that passes bytes on, until told
-//! otherwise. So a server is away for one process and there for everybody else.
+//! A connection to the API server that a test can cut: a loopback port that forwards bytes until it
+//! is told otherwise. So the server is unreachable for one process and reachable for all others.
 
 use crate::Cluster;
 use kube::config::Kubeconfig;
@@ -10,15 +10,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A link that is up until it is cut.
+/// A link. It forwards until it is cut.
 pub struct Link {
-    /// A kubeconfig that leads through it.
+    /// A kubeconfig that leads to the link.
     pub kubeconfig: PathBuf,
     up: watch::Sender<bool>,
 }
 
 impl Link {
-    /// A link to the server that a kubeconfig of this cluster leads to.
+    /// A link to the server in a kubeconfig of this cluster.
     pub async fn new(cluster: &Cluster, kubeconfig: &std::path::Path) -> Self {
         let mut config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind a free port");
@@ -31,7 +31,7 @@ impl Link {
             .and_then(|address| address.trim_end_matches('/').parse().ok())
             .expect("the server is on loopback");
         let file = cluster.scratch().join("kubeconfig");
-        // JSON is YAML.
+        // JSON is valid YAML.
         let text = serde_json::to_string(&config).expect("a kubeconfig is JSON");
         std::fs::write(&file, text).expect("write a kubeconfig");
         let (up, state) = watch::channel(true);
@@ -39,12 +39,12 @@ impl Link {
         Self { kubeconfig: file, up }
     }
 
-    /// Ends every connection and accepts no more.
+    /// Closes all connections and accepts no more.
     pub fn cut(&self) {
         let _ = self.up.send(false);
     }
 
-    /// Lets connections through again.
+    /// Accepts connections again.
     pub fn mend(&self) {
         let _ = self.up.send(true);
     }
@@ -58,7 +58,7 @@ async fn serve(listener: TcpListener, server: SocketAddr, mut up: watch::Receive
                 if *up.borrow() {
                     connections.spawn(async move {
                         if let Ok(mut far) = TcpStream::connect(server).await {
-                            // How either side ends is not this link's affair.
+                            // Either side may end the connection in any way.
                             let _ = copy_bidirectional(&mut near, &mut far).await;
                         }
                     });

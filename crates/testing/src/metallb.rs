@@ -1,6 +1,6 @@
-//! MetalLB's kind of pool, as far as moving away from it reads it, in the namespace where MetalLB is.
+//! MetalLB's namespace and its kind of pool, as far as the import from MetalLB reads it.
 
-/// The namespace and the kind; what is in them comes from the test.
+/// The namespace and the CRD. The test creates the pools.
 pub const METALLB: &str = "\
 apiVersion: v1
 kind: Namespace

@@ -1,9 +1,10 @@
-//! A network of the tests' own: one namespace per test binary, in which every address is on `lo`, every
-//! port is free and nothing of the machine can be reached or disturbed. Real addresses matter: an API
-//! server refuses loopback addresses as endpoints, and Services want ports 80 and 443.
+//! A network of the tests' own: one network namespace for each test binary. All its addresses are on
+//! `lo`, every port is free, and nothing of the machine can be reached or disturbed. Tests need addresses
+//! other than loopback, because an API server refuses loopback addresses as endpoints, and they need
+//! ports 80 and 443.
 //!
-//! A namespace belongs to a thread and is inherited by the threads and processes that it starts. So
-//! [`in_namespace`] enters it before the test's runtime exists; nothing else need think of it.
+//! A network namespace belongs to a thread, and threads and processes that it starts inherit it. So
+//! [`in_namespace`] enters it before the test's runtime is created.
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -28,8 +29,8 @@ pub fn in_namespace<F: Future>(test: impl FnOnce() -> F) -> F::Output {
     runtime.block_on(test())
 }
 
-/// Moves the calling thread into the network of this test binary. What it starts from now on is there
-/// too; what it has started is not.
+/// Moves the calling thread into the network of this test binary. Threads and processes that it starts
+/// afterwards are there too; earlier ones are not.
 pub fn enter() {
     let namespace = NAMESPACE.get_or_init(|| {
         raise_descriptors();
@@ -39,20 +40,20 @@ pub fn enter() {
     setns(namespace, CloneFlags::CLONE_NEWNET).unwrap_or_else(|e| not_permitted(&e.to_string()));
 }
 
-/// A test that opens thousands of connections needs more descriptors than most people's shells give. What
-/// may not be raised stays; the test then says what it lacked.
+/// Raises the limit of file descriptors: a test with thousands of connections needs more than most shells
+/// allow. A limit that cannot be raised stays; the test then fails with the reason.
 fn raise_descriptors() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 
-/// Whether anybody in this process has entered it.
+/// Whether a thread of this process has entered it.
 pub fn is_entered() -> bool {
     NAMESPACE.get().is_some()
 }
 
-/// On a thread that is thrown away: the caller's own network is left alone.
+/// Runs on a thread that ends at once, so that the caller's network does not change.
 fn make() -> File {
     unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|e| not_permitted(&e.to_string()));
     ip(&["link", "set", "lo", "up"]);
@@ -66,11 +67,11 @@ fn not_permitted(why: &str) -> ! {
     )
 }
 
-/// Gives the network an address.
+/// Adds an address to the network.
 pub fn add(address: IpAddr) {
     match address {
         IpAddr::V4(_) => ip(&["addr", "add", &format!("{address}/32"), "dev", "lo"]),
-        // Without waiting whether somebody else has it: nobody else is here.
+        // `nodad`: no other host can have the address, so detecting duplicates would only take time.
         IpAddr::V6(_) => {
             ip(&["addr", "add", &format!("{address}/128"), "dev", "lo", "nodad"]);
             wait_until_reached(address);
@@ -78,8 +79,8 @@ pub fn add(address: IpAddr) {
     }
 }
 
-/// Linux takes an IPv6 address at once and makes it its own a little later, from a work queue. Until then
-/// it can be bound and there is a way to it, and nobody answers: only a connection proves it.
+/// Linux accepts an IPv6 address at once but completes it later, from a work queue. Until then it can be
+/// bound and has a route, but nothing answers, so only a connection proves it.
 #[allow(
     clippy::disallowed_methods,
     reason = "asks until the address is reached, which takes a millisecond or two"
@@ -94,7 +95,7 @@ fn wait_until_reached(address: IpAddr) {
     }
 }
 
-/// Takes an address away again.
+/// Removes an address.
 pub fn remove(address: IpAddr) {
     let length = if address.is_ipv4() { 32 } else { 128 };
     ip(&["addr", "del", &format!("{address}/{length}"), "dev", "lo"]);
@@ -108,13 +109,13 @@ fn ip(args: &[&str]) {
     assert!(output.status.success(), "ip {}: {said}", args.join(" "));
 }
 
-/// The next number that no other address of this test binary has.
+/// A number that no other address of this test binary has.
 fn number() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A fresh address for a load balancer.
+/// A fresh IPv4 address for a load balancer.
 pub fn vip4() -> IpAddr {
     fresh4([203, 0])
 }
@@ -124,7 +125,7 @@ pub fn vip6() -> IpAddr {
     fresh6([0x2001, 0xdb8])
 }
 
-/// A fresh address for a Pod.
+/// A fresh IPv4 address for a Pod.
 pub fn pod4() -> IpAddr {
     fresh4([10, 244])
 }
@@ -134,7 +135,7 @@ pub fn pod6() -> IpAddr {
     fresh6([0xfd00, 0x244])
 }
 
-/// A fresh address for a client, from 198.18.0.0/16.
+/// A fresh IPv4 address for a client, from 198.18.0.0/16.
 pub fn client4() -> IpAddr {
     fresh4([198, 18])
 }

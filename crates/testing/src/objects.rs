@@ -1,12 +1,12 @@
-//! Objects as JSON, with little to write: load balancers, Services, EndpointSlices, Ingresses, Secrets.
-//! And the way to put any object onto a cluster. A test changes what it needs by [`Value`]'s indices.
+//! Builds objects as JSON: load balancers, Services, EndpointSlices, Ingresses, Secrets. It also writes
+//! any object to a cluster. A test changes what it needs by [`Value`]'s indices.
 
 use crate::{Call, Cluster, Issued};
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use std::net::IpAddr;
 
-/// A load balancer of the built-in proxy that everybody may use.
+/// A load balancer of the built-in proxy that all namespaces may use.
 pub fn load_balancer(name: &str, addresses: &[IpAddr]) -> Value {
     json!({
         "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer",
@@ -15,8 +15,8 @@ pub fn load_balancer(name: &str, addresses: &[IpAddr]) -> Value {
     })
 }
 
-/// A Service of ours on this load balancer, without selector: its endpoints are written by hand.
-/// Ports are (number, target port); with more than one each is called `pNUMBER`.
+/// A Service on this load balancer without a selector: the test writes its endpoints. Ports are
+/// (number, target port); if there are several, each is named `pNUMBER`.
 pub fn service(name: &str, load_balancer: &str, ports: &[(u16, u16)]) -> Value {
     let several = ports.len() > 1;
     let ports: Vec<_> = ports
@@ -49,7 +49,7 @@ pub fn udp_service(name: &str, load_balancer: &str, port: u16, target: u16) -> V
     object
 }
 
-/// A Service inside the cluster only, such as an Ingress names.
+/// A ClusterIP Service, such as a backend of an Ingress.
 pub fn cluster_service(name: &str, port: u16, target: u16) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -63,33 +63,33 @@ pub fn cluster_service(name: &str, port: u16, target: u16) -> Value {
 pub struct Endpoint {
     /// Its address.
     pub address: IpAddr,
-    /// Whether it takes new traffic.
+    /// Whether it accepts new traffic.
     pub ready: bool,
     /// Whether it still answers.
     pub serving: bool,
-    /// Whether it is going away.
+    /// Whether it is terminating.
     pub terminating: bool,
 }
 
 impl Endpoint {
-    /// Takes traffic.
+    /// An endpoint that accepts traffic.
     pub fn ready(address: IpAddr) -> Self {
         Self { address, ready: true, serving: true, terminating: false }
     }
 
-    /// Takes none yet.
+    /// An endpoint that does not accept traffic yet.
     pub fn not_ready(address: IpAddr) -> Self {
         Self { address, ready: false, serving: false, terminating: false }
     }
 
-    /// Is going away, and answers still.
+    /// An endpoint that is terminating and still answers.
     pub fn terminating(address: IpAddr) -> Self {
         Self { address, ready: false, serving: true, terminating: true }
     }
 }
 
-/// The slice of a Service with one port of this name, number and protocol. There is one slice per
-/// Service and family, named after both.
+/// The slice of a Service with one port of this name, number and protocol. Each Service has one slice
+/// for each family, named after both.
 pub fn slice(service: &str, port: (&str, u16, &str), endpoints: &[Endpoint]) -> Value {
     let family = if endpoints.iter().any(|it| it.address.is_ipv6()) { "IPv6" } else { "IPv4" };
     let endpoints: Vec<_> = endpoints
@@ -141,7 +141,7 @@ pub fn ingress(name: &str, class: &str, rules: &[(&str, &str, &str, &str)]) -> V
     })
 }
 
-/// An IngressClass of ours that leads to this load balancer.
+/// An IngressClass of Bowline with this load balancer.
 pub fn ingress_class(name: &str, load_balancer: &str) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass",
@@ -163,7 +163,7 @@ pub fn tls_secret(name: &str, issued: &Issued) -> Value {
     })
 }
 
-/// A Pod on a node. What it runs does not matter; see [`pod_status`] for whether it runs.
+/// A Pod on a node. Its container does not matter; [`pod_status`] says whether it runs.
 pub fn pod(
     name: &str,
     node: &str,
@@ -184,7 +184,7 @@ pub fn pod(
     })
 }
 
-/// What a Pod's status says once it runs, ready or not.
+/// The status of a running Pod.
 pub fn pod_status(address: IpAddr, ready: bool) -> Value {
     let ready = if ready { "True" } else { "False" };
     json!({"status": {
@@ -193,7 +193,7 @@ pub fn pod_status(address: IpAddr, ready: bool) -> Value {
     }})
 }
 
-/// Where an object of this kind is, on the API.
+/// The path of an object in the API.
 pub fn path(kind: &str, namespace: &str, name: &str) -> String {
     let (prefix, plural, namespaced) = match kind {
         "Service" => ("/api/v1", "services", true),
@@ -228,7 +228,7 @@ pub fn path(kind: &str, namespace: &str, name: &str) -> String {
 }
 
 impl Cluster {
-    /// Creates an object, or merges it into the one of its name. It must be accepted.
+    /// Creates an object, or merges it into the existing one. The server must accept it.
     pub async fn apply(&self, namespace: &str, object: &Value) -> Value {
         let kind = object["kind"].as_str().expect("a kind");
         let name = object["metadata"]["name"].as_str().expect("a name");
@@ -246,7 +246,7 @@ impl Cluster {
         self.http(call).await.expect(200)
     }
 
-    /// An object as it is now; null when there is none.
+    /// The object as it is now. Null: it does not exist.
     pub async fn read(&self, kind: &str, namespace: &str, name: &str) -> Value {
         match self.get(&path(kind, namespace, name)).await {
             (200, object) => object,
@@ -255,7 +255,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes an object that is there.
+    /// Deletes an existing object.
     pub async fn delete(&self, kind: &str, namespace: &str, name: &str) {
         self.http(Call::new("DELETE", path(kind, namespace, name))).await.expect(200);
     }

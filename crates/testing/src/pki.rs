@@ -1,18 +1,19 @@
-//! Certificates and keys for one run of a real server. They live in the scratch folder and die with it.
+//! The certificates and keys for one run of kube-apiserver. They are in the scratch folder and are
+//! deleted with it.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
 
-/// A CA and what it signed, as PEM.
+/// A CA and the certificates that it signed, as PEM.
 pub(crate) struct Pki {
     pub(crate) ca: String,
     pub(crate) server_cert: String,
     pub(crate) server_key: String,
-    /// Signs service account tokens.
+    /// Signs the tokens of ServiceAccounts.
     pub(crate) accounts_key: String,
-    /// Checks them.
+    /// Verifies the tokens of ServiceAccounts.
     pub(crate) accounts_public: String,
 }
 

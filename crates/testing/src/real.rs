@@ -1,5 +1,5 @@
-//! A real control plane as child processes: etcd, kube-apiserver and, where it is present,
-//! kube-controller-manager, on free loopback ports with certificates and tokens made for the run.
+//! A control plane of kube-apiserver as child processes: etcd, kube-apiserver and, if present,
+//! kube-controller-manager, on free loopback ports, with certificates and tokens made for the run.
 
 use crate::cluster::{Server, Stack};
 use crate::janitor::{Scratch, Service, on_path};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Only what the embedded cluster plays too: the suite compares the two.
+/// Only the controllers that the embedded cluster also has, because the tests compare the two.
 const CONTROLLERS: &str =
     "namespace-controller,garbage-collector-controller,endpointslice-controller";
 
-/// The second user: may read everything and write nothing.
+/// The second user: it may read everything and write nothing.
 const READER: &str = r#"{"apiVersion":"v1","kind":"List","items":[
 {"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"read-only"},
  "rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]},
@@ -66,7 +66,8 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
         &[
             format!("--etcd-servers={etcd_url}"),
             "--bind-address=127.0.0.1".into(),
-            // Else it looks for a default route, and a network of the tests' own has none.
+            // Otherwise it looks for a default route, which a network of the tests' own does not
+            // have.
             "--advertise-address=127.0.0.1".into(),
             format!("--secure-port={}", secure.port()),
             format!("--tls-cert-file={}", file("server.crt", &pki.server_cert)),
@@ -88,7 +89,7 @@ pub(crate) fn start(assets: &Path, scratch: Arc<Scratch>, stack: Stack) -> Serve
                     Stack::Dual => "10.96.0.0/12,fd00:10:96::/108",
                 }
             ),
-            // Pods are made by tests, and no controller here gives their namespaces an account.
+            // Tests create Pods, and no controller here creates ServiceAccounts.
             "--disable-admission-plugins=ServiceAccount".into(),
             "--allow-privileged=true".into(),
         ],
@@ -137,7 +138,7 @@ fn token() -> String {
     (0..4).map(|_| crate::unique()).collect()
 }
 
-/// All held at once, so that they differ.
+/// Binds all ports at the same time, so that they differ.
 fn free_ports<const N: usize>() -> [SocketAddr; N] {
     let held = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("bind a free port"));
     held.each_ref().map(|listener| listener.local_addr().expect("a bound address"))

@@ -1,5 +1,6 @@
-//! A way to the API server that remembers every request that goes through it, and that can hold back the
-//! answers to writes. So a test sees what one process asks, and stops it in the middle of something.
+//! A proxy in front of the API server that records every request and can hold back the answers to
+//! writes. With it a test sees the requests of one process, and stops the process in the middle of a
+//! write.
 
 use crate::{Access, Cluster};
 use http_body_util::BodyExt as _;
@@ -13,32 +14,32 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A request that went through.
+/// A request that passed the recorder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Such as `PATCH`.
     pub method: String,
-    /// Without the query.
+    /// The path without the query.
     pub path: String,
 }
 
 impl Asked {
-    /// Whether it changes something.
+    /// Whether it is a write.
     pub fn is_write(&self) -> bool {
         !matches!(self.method.as_str(), "GET" | "HEAD" | "OPTIONS")
     }
 }
 
-/// Passes requests on and remembers them.
+/// Passes requests on and records them.
 pub struct Recorder {
-    /// A kubeconfig that leads through it.
+    /// A kubeconfig that leads to the recorder.
     pub kubeconfig: PathBuf,
     asked: Arc<Mutex<Vec<Asked>>>,
     held: watch::Sender<Option<&'static str>>,
 }
 
 impl Recorder {
-    /// One in front of this cluster, with the rights of an administrator.
+    /// A recorder in front of this cluster, with the administrator's rights.
     pub async fn new(cluster: &Cluster) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind a free port");
         let here = listener.local_addr().expect("an address");
@@ -56,17 +57,18 @@ impl Recorder {
         Self { kubeconfig, asked, held }
     }
 
-    /// From now on writes to paths that end so are carried out, and their answers wait.
+    /// From now on, holds back the answers to writes whose path ends like this. The writes are carried
+    /// out.
     pub fn hold(&self, ends: &'static str) {
         let _ = self.held.send(Some(ends));
     }
 
-    /// Lets all answers go.
+    /// Releases all answers.
     pub fn release(&self) {
         let _ = self.held.send(None);
     }
 
-    /// What was asked so far, in order.
+    /// The requests so far, in order.
     pub fn asked(&self) -> Vec<Asked> {
         self.asked.lock().expect("no panic while locked").clone()
     }
@@ -85,7 +87,7 @@ async fn serve(
         });
         tokio::spawn(async move {
             let connection = hyper::server::conn::http1::Builder::new();
-            // How it ends is not this recorder's affair.
+            // A client may end its connection in any way.
             let _ = connection.serve_connection(TokioIo::new(stream), service).await;
         });
     }

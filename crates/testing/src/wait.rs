@@ -1,14 +1,14 @@
-//! Waiting for something to become true by asking for it, never by sleeping for a guessed time.
+//! Waits for a condition by polling it, never by sleeping for a guessed time.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// How long a condition may take. Generous: it is only reached by a failing test.
+/// How long a condition may take. Only a failing test reaches this limit.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Asks `probe` until it answers `Ok`, and returns that. After a minute it panics with `what` and the
-/// last reason.
+/// Polls `probe` until it returns `Ok`, and returns the value. After a minute it panics with `what`
+/// and the last reason.
 pub async fn eventually<T, F, Fut>(what: &str, mut probe: F) -> T
 where
     F: FnMut() -> Fut,
@@ -25,7 +25,7 @@ where
     }
 }
 
-/// The same for code that does not run in a tokio runtime.
+/// The same for code outside of a tokio runtime.
 #[allow(clippy::disallowed_methods, reason = "what everything else waits with")]
 pub fn until<T>(what: &str, mut probe: impl FnMut() -> Result<T, String>) -> T {
     let start = Instant::now();

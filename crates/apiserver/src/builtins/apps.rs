@@ -1,4 +1,5 @@
-//! The rules of Deployments and StatefulSets. They are stored and scaled, not run.
+//! The rules of Deployments and StatefulSets: defaults and validation. These objects are stored and
+//! scaled, not run. The write path calls the rules; they do no I/O.
 
 use super::fields::{
     Findings, child, default, default_text, entries, has, int, items, list, set, text, texts,
@@ -78,7 +79,7 @@ fn template(spec: &mut Value) {
     }
 }
 
-/// Whether the selector can be read; what is wrong with it is found either way.
+/// Validates a selector. Returns whether it can be read.
 fn selector(spec: &Value, kind: &str, found: &mut Findings) -> bool {
     let field = "spec.selector";
     let selector = &spec["selector"];
@@ -105,7 +106,7 @@ fn selector(spec: &Value, kind: &str, found: &mut Findings) -> bool {
 fn check_template(spec: &Value, kind: &str, claims: &[&str], found: &mut Findings) {
     let template = &spec["template"];
     let labels = &template["metadata"]["labels"];
-    // No selector matches nothing, an empty one everything.
+    // No selector matches nothing; an empty selector matches everything.
     if !has(spec, "selector") || !matches(&spec["selector"], labels) {
         found.invalid(
             "spec.template.metadata.labels",
@@ -129,7 +130,7 @@ fn check_template(spec: &Value, kind: &str, claims: &[&str], found: &mut Finding
     }
 }
 
-/// Whether labels satisfy a selector.
+/// Whether labels match a selector.
 fn matches(selector: &Value, labels: &Value) -> bool {
     entries(selector, "matchLabels").all(|(key, value)| labels[key] == *value)
         && list(selector, "matchExpressions").iter().all(|requirement| {
@@ -176,7 +177,7 @@ fn strategy(strategy: &Value, found: &mut Findings) {
     }
 }
 
-/// A strategy of an unknown type in the internal form in which the real server shows it.
+/// A strategy of an unknown type, in kube-apiserver's internal form, as its messages show it.
 fn shown_strategy(strategy: &Value) -> String {
     let kind = json!(text(strategy, "type"));
     format!("{{\"Type\":{kind},\"RollingUpdate\":{}}}", strategy["rollingUpdate"])

@@ -1,4 +1,5 @@
-//! The rules of Namespaces, Nodes and Leases.
+//! The rules of Namespaces, Nodes and Leases: defaults and validation. The write path calls them;
+//! they do no I/O.
 
 use super::fields::{
     Findings, child, default, has, list, put, remove, set, text, texts, unset_times,
@@ -11,7 +12,7 @@ use crate::meta;
 use crate::names::{self, NameRule};
 use serde_json::{Value, json};
 
-/// The finalizer by which the server itself holds a Namespace until it is empty.
+/// The finalizer by which the server holds a Namespace until it is empty.
 pub const NAMESPACE_FINALIZER: &str = "kubernetes";
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -54,7 +55,7 @@ impl Rules for NamespaceRules {
             all.push(json!(NAMESPACE_FINALIZER));
             set(spec, "finalizers", json!(all));
         }
-        // Once more, for a name that was generated after the defaults.
+        // Set the defaults again: the name may have been generated after the first time.
         self.default(object);
     }
 
@@ -77,7 +78,7 @@ impl Rules for NamespaceRules {
     }
 }
 
-/// What a Node tells about itself, always written out.
+/// Fields of a Node about itself that are always written.
 const NODE_INFO: [&str; 10] = [
     "architecture",
     "bootID",
@@ -106,7 +107,7 @@ impl Rules for NodeRules {
             let capacity = status["capacity"].clone();
             default(status, "allocatable", capacity);
         }
-        // What the real server writes out though it is not there.
+        // kube-apiserver writes these fields even if they are absent.
         unset_times(status, &["lastHeartbeatTime", "lastTransitionTime"]);
         let kubelet = child(status, "daemonEndpoints").and_then(|e| child(e, "kubeletEndpoint"));
         if let Some(kubelet) = kubelet {
@@ -146,7 +147,7 @@ impl Rules for NodeRules {
             found.one_of(&format!("{at}.effect"), effect, &effects);
             let same = |other: &Value| text(other, "key") == key && text(other, "effect") == effect;
             if taints[..i].iter().any(same) {
-                // The real server shows its internal form of a taint here.
+                // kube-apiserver shows its internal form of a taint here.
                 let added = &taint["timeAdded"];
                 found.push(FieldError {
                     kind: FieldErrorKind::Duplicate,
@@ -197,7 +198,7 @@ impl Rules for LeaseRules {
 
     fn default(&self, object: &mut Value) {
         if let Some(spec) = child(object, "spec") {
-            // Fields of a feature that is off by default; a real server drops them.
+            // Fields of a feature gate that is off by default; kube-apiserver drops them.
             remove(spec, "strategy");
             remove(spec, "preferredHolder");
         }

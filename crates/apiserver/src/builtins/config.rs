@@ -1,4 +1,5 @@
-//! The rules of ConfigMaps, Secrets and ServiceAccounts.
+//! The rules of ConfigMaps, Secrets and ServiceAccounts: defaults and validation. The write path
+//! calls them; they do no I/O.
 
 use super::fields::{Findings, child, default_text, entries, has, omit_empty, remove, set, text};
 use super::tls;
@@ -9,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-/// Bytes that the data of one object may have.
+/// The most bytes of an object's data.
 const DATA_MAX: usize = 1024 * 1024;
 const FROZEN: &str = "field is immutable when `immutable` is set";
 
@@ -61,7 +62,7 @@ impl Rules for SecretRules {
         default_text(object, "type", "Opaque");
         let plain = match object.get_mut("stringData").map(Value::take) {
             Some(Value::Object(plain)) => plain,
-            // Of the wrong type: put back for the schema to refuse.
+            // A value of the wrong type is put back, so that schema validation refuses it.
             Some(other) if !other.is_null() => return set(object, "stringData", other),
             _ => serde_json::Map::new(),
         };

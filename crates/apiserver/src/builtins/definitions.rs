@@ -1,6 +1,6 @@
-//! The OpenAPI definitions of everything built in, by their Kubernetes names: taken from k8s-openapi's
-//! types, then brought into the form in which a real server publishes them. Read by schema compilation
-//! and by the OpenAPI documents; nothing here is specific to a request.
+//! The OpenAPI definitions of all built-in kinds, by their Kubernetes names. They come from
+//! k8s-openapi's types and are brought into the form that kube-apiserver publishes. Schema compilation
+//! and the OpenAPI documents read them; nothing here depends on a request.
 
 use super::merge_keys::{MERGE_KEYS, Row};
 use k8s_openapi::api::{
@@ -16,12 +16,12 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Where a definition stands in an OpenAPI v3 document.
+/// The path of a definition in an OpenAPI v3 document.
 pub const REFERENCE: &str = "#/components/schemas/";
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
-/// Definitions that are objects of their own: name, group, version, kind, and whether there is a list.
+/// Definitions of objects: name, group, version, kind, and whether there is a list kind.
 const TOP_LEVEL: &[(&str, &str, &str, &str, bool)] = &[
     ("io.k8s.api.core.v1.ConfigMap", "", "v1", "ConfigMap", true),
     ("io.k8s.api.core.v1.Endpoints", "", "v1", "Endpoints", true),
@@ -69,7 +69,7 @@ const TOP_LEVEL: &[(&str, &str, &str, &str, bool)] = &[
     ("io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent", "", "v1", "WatchEvent", false),
 ];
 
-/// Fields that the Rust types always carry and that may be left out on the wire.
+/// Fields that the Rust types always have and that may be absent on the wire.
 const OPTIONAL: &[(&str, &str)] = &[
     ("io.k8s.api.apps.v1.Deployment", "spec"),
     ("io.k8s.api.apps.v1.StatefulSet", "spec"),
@@ -84,7 +84,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("io.k8s.api.core.v1.SecretProjection", "name"),
 ];
 
-/// Definitions in whose place any JSON may stand.
+/// Definitions that accept any JSON.
 const FREE_FORM: &[&str] = &[
     "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
     "io.k8s.apimachinery.pkg.runtime.RawExtension",
@@ -94,15 +94,15 @@ const FREE_FORM: &[&str] = &[
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
 ];
 
-/// All definitions that the built-in kinds reach, by name.
+/// All definitions that the built-in kinds refer to, by name.
 pub fn definitions() -> &'static BTreeMap<String, Value> {
     static ALL: LazyLock<BTreeMap<String, Value>> = LazyLock::new(build);
     &ALL
 }
 
-/// A definition as the server itself enforces it: the types. A real server decodes built-in kinds into
-/// types in which every field may be absent; what must be there is told by the rules of the kind, in
-/// their own words.
+/// A definition as the server enforces it: the types only. kube-apiserver decodes built-in kinds into
+/// types in which every field may be absent; the rules of the kind report required fields in their own
+/// words.
 pub fn enforced(name: &str) -> Option<Value> {
     let mut schema = definitions().get(name)?.clone();
     require_nothing(&mut schema);
@@ -205,7 +205,7 @@ fn generate() -> BTreeMap<String, Value> {
     generator.take_definitions(true).into_iter().collect()
 }
 
-/// A schema of schemars in the form of a published one, and everything in it.
+/// Converts a schema of schemars, and everything in it, into the published form.
 fn publish(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     map.remove("$schema");
@@ -229,14 +229,14 @@ fn publish(schema: &mut Value) {
     }
 }
 
-/// A definition that is a string or a number of some kind.
+/// A definition that is a string or a number.
 fn choices(all: &mut BTreeMap<String, Value>, name: &str, other: &str) {
     let Some(Value::Object(schema)) = all.get_mut(name) else { return };
     if other == "integer" {
         schema.insert("format".into(), json!("int-or-string"));
     } else {
-        // Structural schemas have no word for "string or any number"; without a type nothing else
-        // says that the value is kept as it is.
+        // A structural schema cannot express "string or any number". Without a type, only this keeps
+        // the value.
         schema.remove("x-kubernetes-int-or-string");
         schema.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
     }

@@ -1,4 +1,5 @@
-//! The rules of EndpointSlices and of the older Endpoints.
+//! The rules of EndpointSlices and of the older Endpoints: defaults and validation. The write path
+//! calls them; they do no I/O.
 
 use super::fields::{
     Findings, PROTOCOLS, default, default_text, has, int, items, list, text, texts,
@@ -13,7 +14,7 @@ use std::net::IpAddr;
 
 /// The rules of EndpointSlices.
 pub struct EndpointSliceRules {
-    /// Whether endpoints may be on loopback, which no real server allows.
+    /// Whether endpoints may be on loopback. kube-apiserver never allows it.
     pub loopback: bool,
 }
 
@@ -26,7 +27,7 @@ impl Rules for EndpointSliceRules {
         for endpoint in items(object, "endpoints") {
             default(endpoint, "conditions", json!({}));
         }
-        // A slice that has none of them says so.
+        // An absent or empty list is written as null.
         let Some(members) = object.as_object_mut() else { return };
         for list in ["endpoints", "ports"] {
             if members.get(list).and_then(Value::as_array).is_none_or(Vec::is_empty) {
@@ -274,7 +275,7 @@ fn subset_port(port: &Value, name_required: bool, at: &str, found: &mut Findings
 mod tests {
     use super::*;
 
-    /// As a real server has them.
+    /// The rules of kube-apiserver.
     const REAL: EndpointSliceRules = EndpointSliceRules { loopback: false };
 
     fn said(object: Value, old: Option<&Value>) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! The rules of Events, which are served in two shapes (`v1` and `events.k8s.io/v1`) over one storage,
-//! in the shape of `v1`.
+//! The rules of Events. Events have two shapes (`v1` and `events.k8s.io/v1`) and one storage, in the
+//! shape of `v1`. The write path calls the rules; they do no I/O.
 
 use super::fields::{Findings, default, entries, has, int, omit_empty, text};
 use crate::error::FieldError;
@@ -7,7 +7,7 @@ use crate::kind::Rules;
 use crate::names;
 use serde_json::{Value, json};
 
-/// Members by their names in `v1` and in `events.k8s.io/v1`; all others are alike.
+/// Fields with different names in `v1` and in `events.k8s.io/v1`. All others have the same name.
 const RENAMED: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -37,7 +37,7 @@ const KEPT: &[&str] = &[
 
 /// The rules of Events in one of their shapes.
 pub struct EventRules {
-    /// Whether this is the shape of `events.k8s.io/v1`.
+    /// Whether the shape is that of `events.k8s.io/v1`.
     pub new_shape: bool,
 }
 
@@ -47,7 +47,7 @@ impl Rules for EventRules {
     }
 
     fn default(&self, object: &mut Value) {
-        // The real server writes out times that are not there.
+        // kube-apiserver writes absent times as null.
         default(object, "eventTime", Value::Null);
         if self.new_shape {
             default(object, "deprecatedSource", json!({}));
@@ -105,7 +105,7 @@ impl Rules for EventRules {
     }
 }
 
-/// From the new shape to the stored one, or back.
+/// Renames the fields from the new shape to the stored one, or back.
 fn rename(object: &mut Value, to_storage: bool) {
     let Value::Object(map) = object else { return };
     for (stored, new) in RENAMED {

@@ -1,30 +1,31 @@
-//! Reading, defaulting and judging fields of objects held as JSON, where a null is as good as nothing
-//! and a value of the wrong type never panics: defaults run before anybody has checked the types.
+//! Helpers of the rules: they read, default and validate fields of objects held as JSON. Null counts as
+//! absent, and a value of the wrong type never panics, because defaults run before the types are
+//! checked.
 
 use crate::error::FieldError;
 use serde_json::{Map, Value, json};
 
-/// A string member; empty when there is none.
+/// A string field. Empty if it is absent.
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value[field].as_str().unwrap_or_default()
 }
 
-/// An integer member; 0 when there is none.
+/// An integer field. 0 if it is absent.
 pub(super) fn int(value: &Value, field: &str) -> i64 {
     value[field].as_i64().unwrap_or_default()
 }
 
-/// The items of a list member; none when there is none.
+/// The items of a list field. Empty if it is absent.
 pub(super) fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value[field].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The strings of a list member.
+/// The strings of a list field.
 pub(super) fn texts<'a>(value: &'a Value, field: &str) -> Vec<&'a str> {
     list(value, field).iter().filter_map(Value::as_str).collect()
 }
 
-/// The entries of a map member.
+/// The entries of a map field.
 pub(super) fn entries<'a>(
     value: &'a Value,
     field: &str,
@@ -32,45 +33,45 @@ pub(super) fn entries<'a>(
     value[field].as_object().into_iter().flatten()
 }
 
-/// Whether a member is there.
+/// Whether a field is present.
 pub(super) fn has(value: &Value, field: &str) -> bool {
     !value[field].is_null()
 }
 
-/// Sets a member; does nothing to what is not an object.
+/// Sets a field. Does nothing if the value is not an object.
 pub(super) fn set(value: &mut Value, field: &str, to: Value) {
     if let Value::Object(map) = value {
         map.insert(field.to_owned(), to);
     }
 }
 
-/// Sets a member or, to null, removes it.
+/// Sets a field. Null removes it.
 pub(super) fn put(value: &mut Value, field: &str, to: Value) {
     if to.is_null() { remove(value, field) } else { set(value, field, to) }
 }
 
-/// Removes a member.
+/// Removes a field.
 pub(super) fn remove(value: &mut Value, field: &str) {
     if let Value::Object(map) = value {
         map.remove(field);
     }
 }
 
-/// Sets a member that is not there.
+/// Sets a field that is absent.
 pub(super) fn default(value: &mut Value, field: &str, to: impl Into<Value>) {
     if !has(value, field) {
         set(value, field, to.into());
     }
 }
 
-/// Sets a string member that is not there or empty.
+/// Sets a string field that is absent or empty.
 pub(super) fn default_text(value: &mut Value, field: &str, to: &str) {
     if !has(value, field) || value[field] == "" {
         set(value, field, json!(to));
     }
 }
 
-/// Removes members that a typed server would not write out: absent, empty or zero.
+/// Removes fields that a typed server does not write: absent, empty or zero ones.
 pub(super) fn omit_empty(value: &mut Value, fields: &[&str]) {
     let Value::Object(map) = value else { return };
     for field in fields {
@@ -89,7 +90,7 @@ pub(super) fn omit_empty(value: &mut Value, fields: &[&str]) {
     }
 }
 
-/// A member that is an object, for writing: made when it is not there, none when it is something else.
+/// An object field, for writing. It is created if it is absent. None: the field is not an object.
 pub(super) fn child<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     let map = value.as_object_mut()?;
     let slot = map.entry(field).or_insert(Value::Null);
@@ -99,54 +100,54 @@ pub(super) fn child<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Val
     slot.is_object().then_some(slot)
 }
 
-/// A member that is there, for writing.
+/// A field that is present, for writing.
 pub(super) fn member<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Value> {
     value.get_mut(field).filter(|v| !v.is_null())
 }
 
-/// The items of a list member, for writing.
+/// The items of a list field, for writing.
 pub(super) fn items<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
     value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Writes out the times of conditions that are not there, as a typed server does.
+/// Writes absent times of conditions as null, as a typed server does.
 pub(super) fn unset_times(status: &mut Value, fields: &[&str]) {
     for condition in items(status, "conditions") {
         fields.iter().for_each(|field| default(condition, field, Value::Null));
     }
 }
 
-/// What is wrong with an object, as it is found.
+/// The errors of an object, collected during validation.
 #[derive(Default)]
 pub(super) struct Findings(Vec<FieldError>);
 
 impl Findings {
-    /// All that was found.
+    /// All errors.
     pub(super) fn done(self) -> Vec<FieldError> {
         self.0
     }
 
-    /// Whether nothing was found.
+    /// Whether there is no error.
     pub(super) fn none(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// One more.
+    /// Adds an error.
     pub(super) fn push(&mut self, error: FieldError) {
         self.0.push(error);
     }
 
-    /// Several more.
+    /// Adds several errors.
     pub(super) fn extend(&mut self, errors: impl IntoIterator<Item = FieldError>) {
         self.0.extend(errors);
     }
 
-    /// A value must be given.
+    /// Adds: the field is required.
     pub(super) fn required(&mut self, field: impl Into<String>, detail: &str) {
         self.push(FieldError::required(field, detail));
     }
 
-    /// The value cannot be used.
+    /// Adds: the value is invalid.
     pub(super) fn invalid(
         &mut self,
         field: impl Into<String>,
@@ -156,17 +157,17 @@ impl Findings {
         self.push(FieldError::invalid(field, &value.into(), detail));
     }
 
-    /// The field may not be set.
+    /// Adds: the field must not be set.
     pub(super) fn forbidden(&mut self, field: impl Into<String>, detail: impl Into<String>) {
         self.push(FieldError::forbidden(field, detail));
     }
 
-    /// The value stands twice.
+    /// Adds: the value occurs twice.
     pub(super) fn duplicate(&mut self, field: impl Into<String>, value: impl Into<Value>) {
         self.push(FieldError::duplicate(field, &value.into()));
     }
 
-    /// The value cannot be used, for each of these reasons.
+    /// Adds one error "invalid value" for each reason.
     pub(super) fn each(&mut self, field: &str, value: impl Into<Value>, reasons: Vec<String>) {
         let value = value.into();
         for reason in reasons {
@@ -174,7 +175,8 @@ impl Findings {
         }
     }
 
-    /// The string must be given and be one of these (in alphabetical order, as the message lists them).
+    /// Checks that the string is present and is one of these (in alphabetical order, as the message
+    /// lists them).
     pub(super) fn one_of(&mut self, field: &str, value: &str, supported: &[&str]) {
         if value.is_empty() {
             self.required(field, "");
@@ -183,21 +185,21 @@ impl Findings {
         }
     }
 
-    /// The string must be one of these if it is given.
+    /// Checks that the string is absent or one of these.
     pub(super) fn one_of_if_given(&mut self, field: &str, value: &str, supported: &[&str]) {
         if !value.is_empty() && !supported.contains(&value) {
             self.push(FieldError::not_supported(field, &json!(value), supported));
         }
     }
 
-    /// The number must not be negative.
+    /// Checks that the number is not negative.
     pub(super) fn not_negative(&mut self, field: &str, value: &Value) {
         if value.as_i64().is_some_and(|n| n < 0) {
             self.invalid(field, value.clone(), "must be greater than or equal to 0");
         }
     }
 
-    /// The value must be as it was.
+    /// Checks that the value has not changed.
     pub(super) fn immutable(&mut self, field: &str, new: &Value, old: &Value) {
         if new != old {
             self.invalid(field, new.clone(), "field is immutable");

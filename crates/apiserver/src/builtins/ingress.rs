@@ -1,5 +1,6 @@
-//! The rules of Ingress and IngressClass. Exact to the real server, for Ingresses are translated into
-//! load-balancer configuration.
+//! The rules of Ingress and IngressClass: defaults and validation. They are exactly those of
+//! kube-apiserver, because Ingresses become load-balancer configuration. The write path calls them;
+//! they do no I/O.
 
 use super::fields::{
     Findings, child, default, has, int, items, list, member, omit_empty, set, text, texts,
@@ -120,7 +121,7 @@ fn spec(object: &Value, old: Option<&Value>, found: &mut Findings) {
     }
 }
 
-/// Whether an old Ingress has a rule under a wildcard host that would be refused now.
+/// Whether an old Ingress has a rule with a wildcard host that would be refused now.
 fn has_unchecked_wildcard(old: &Value) -> bool {
     let mut found = Findings::default();
     for rule in list(&old["spec"], "rules") {
@@ -228,7 +229,7 @@ fn backend(value: &Value, at: &str, found: &mut Findings) {
     }
 }
 
-/// A reference by group, kind and name.
+/// Validates a reference by group, kind and name.
 fn reference(value: &Value, at: &str, found: &mut Findings) {
     if let Some(group) = value["apiGroup"].as_str() {
         found.each(&format!("{at}.apiGroup"), group, names::is_dns1123_subdomain(group));

@@ -1,11 +1,12 @@
-//! IP addresses and CIDRs as the fields of built-in kinds accept them: read the way old servers read
-//! them, then refused, or warned about, where that reading is ambiguous. Pure.
+//! IP addresses and CIDRs in fields of built-in kinds. They are read as old servers read them, then
+//! refused, or warned about, if that reading is ambiguous. The rules call this module; it does no
+//! I/O.
 
 use crate::error::FieldError;
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Reads an address, leading zeros and all. An IPv4-mapped address counts as IPv4.
+/// Reads an address, also with leading zeros. An IPv4-mapped address counts as IPv4.
 pub(super) fn parse(value: &str) -> Option<IpAddr> {
     if value.contains(':') {
         let address: Ipv6Addr = value.parse().ok()?;
@@ -33,8 +34,8 @@ fn mapped(value: &str) -> bool {
     value.parse::<Ipv6Addr>().is_ok_and(|v6| v6.to_ipv4_mapped().is_some())
 }
 
-/// What is wrong with an address in a field that existed before addresses were checked strictly; what
-/// the old object already has is accepted.
+/// The errors of an address in a field that is older than strict checking. A value that the old
+/// object already has is accepted.
 pub(super) fn check(field: &str, value: &str, old: &[&str]) -> Vec<FieldError> {
     let wrong = if old.contains(&value) {
         None
@@ -50,7 +51,7 @@ pub(super) fn check(field: &str, value: &str, old: &[&str]) -> Vec<FieldError> {
     wrong.into_iter().map(|w| FieldError::invalid(field, &json!(value), w)).collect()
 }
 
-/// What is wrong with an address that traffic is sent to.
+/// The errors of an address to which traffic is sent.
 pub(super) fn check_endpoint(field: &str, value: &str) -> Vec<FieldError> {
     let Some(ip) = parse(value) else {
         return vec![FieldError::invalid(field, &json!(value), "must be a valid IP address")];
@@ -79,7 +80,7 @@ pub(super) fn check_endpoint(field: &str, value: &str) -> Vec<FieldError> {
     wrong.into_iter().map(|w| FieldError::invalid(field, &json!(value), w)).collect()
 }
 
-/// What a writer should know about an address that is accepted.
+/// The warnings about an accepted address.
 pub(super) fn warnings(field: &str, value: &str) -> Vec<String> {
     let Some(ip) = parse(value) else { return Vec::new() };
     if mapped(value) || value.parse::<IpAddr>().is_err() {
@@ -95,7 +96,7 @@ pub(super) fn warnings(field: &str, value: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// A network as written: its address with all bits, the length of its prefix.
+/// A network as written: its address with all bits, and its prefix length.
 struct Network {
     address: IpAddr,
     bits: u8,
@@ -131,8 +132,8 @@ impl Network {
     }
 }
 
-/// What is wrong with a CIDR in a field that existed before they were checked strictly; what the old
-/// object already has is accepted.
+/// The errors of a CIDR in a field that is older than strict checking. A value that the old object
+/// already has is accepted.
 pub(super) fn check_cidr(field: &str, value: &str, old: &[&str]) -> Vec<FieldError> {
     if old.contains(&value) {
         return Vec::new();
@@ -153,7 +154,7 @@ pub(super) fn check_cidr(field: &str, value: &str, old: &[&str]) -> Vec<FieldErr
     wrong.into_iter().map(|w| FieldError::invalid(field, &json!(value), w)).collect()
 }
 
-/// What a writer should know about a CIDR that is accepted.
+/// The warnings about an accepted CIDR.
 pub(super) fn cidr_warnings(field: &str, value: &str) -> Vec<String> {
     let Some(network) = Network::parse(value) else { return Vec::new() };
     let base = format!("{}/{}", network.base(), network.bits);

@@ -1,4 +1,5 @@
-//! The table of built-in kinds: names, scope, and what may be selected.
+//! The table of built-in kinds: their names, scope and field selectors. The server builds its
+//! registry from it.
 
 use super::service::{ServiceNetwork, ServiceRules};
 use super::{apps, cluster, config, discovery, event, ingress, pod, rbac};
@@ -7,7 +8,7 @@ use crate::kind::{Kind, NoRules, Rules, ScalePaths};
 use crate::schema::Schema;
 use std::sync::Arc;
 
-/// What is peculiar to a built-in kind.
+/// The properties of one built-in kind.
 struct Entry {
     definition: &'static str,
     group: &'static str,
@@ -38,8 +39,8 @@ const CLUSTER: Entry = Entry { namespaced: false, ..NAMESPACED };
 const NETWORKING: &str = "networking.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// All built-in kinds, in the order in which discovery lists them. `compile` makes the schema of a
-/// definition, by its name. The rules of CustomResourceDefinitions are the caller's to put in.
+/// All built-in kinds, in the order of discovery. `compile` makes the schema of a definition by its
+/// name. The caller adds the rules of CustomResourceDefinitions.
 pub fn all(network: &ServiceNetwork, compile: &dyn Fn(&str) -> Schema) -> Vec<Kind> {
     ENTRIES
         .iter()
@@ -56,7 +57,7 @@ pub fn definition_name(group: &str, kind: &str) -> Option<&'static str> {
 impl Entry {
     fn kind(&self, schema: Schema, rules: Arc<dyn Rules>) -> Kind {
         let scaled = self.group == "apps";
-        // Both shapes of an Event are one object.
+        // Both shapes of an Event are one stored object.
         let storage = if self.plural == "events" { "" } else { self.group };
         Kind {
             group: self.group.to_owned(),

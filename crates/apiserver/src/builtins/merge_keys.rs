@@ -1,8 +1,8 @@
-//! Which lists and maps of the built-in kinds merge, and by what: facts of the Kubernetes API that the
-//! types' schemas do not carry. Read by [`super::definitions`] only.
+//! Which lists and maps of the built-in kinds merge, and by which keys. The types' schemas do not have
+//! these facts of the Kubernetes API. Only [`super::definitions`] reads the table.
 
-/// A field, its merge key, its patch strategy, and how it is owned: `atomic`, `set`, `map:KEYS` for a
-/// list, `map-atomic` for a map. The field is empty where the whole definition is meant.
+/// A field, its merge key, its patch strategy, and its list or map type: `atomic`, `set`, `map:KEYS`
+/// for a list, `map-atomic` for a map. An empty field means the whole definition.
 pub(super) type Row = (&'static str, &'static str, &'static str, &'static str);
 
 /// All rows, by definition.

@@ -1,5 +1,5 @@
-//! The rules of `metadata` that all kinds share. Called by the write path for every object, built-in or
-//! custom, with the name rule of its kind.
+//! The rules of `metadata`, which all kinds share. The write path calls them for every object, built-in
+//! or custom, with the name rule of its kind. They do no I/O.
 
 use super::fields::{Findings, entries, has, list, text, texts};
 use crate::error::{FieldError, FieldErrorKind};
@@ -7,17 +7,17 @@ use crate::names::{self, NameRule};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// Bytes that all annotations of an object may have together.
+/// The most bytes of all annotations of an object.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// Bytes of owners that refusals of a second controller may show together.
+/// The most bytes of owners in the errors about a second controller.
 const SHOWN_OWNERS_MAX: usize = 64 * 1024;
 
-/// Finalizers that need no domain in front.
+/// Finalizers that need no domain.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
-/// What is wrong with the metadata of an object of a built-in kind (`old` on update): a custom kind's
-/// rules and, for historical reasons, one more.
+/// The errors of the metadata of a built-in object (`old` on update): those of a custom object and, for
+/// historical reasons, one more.
 pub fn validate_builtin_meta(
     object: &Value,
     old: Option<&Value>,
@@ -32,7 +32,7 @@ pub fn validate_builtin_meta(
     found.done()
 }
 
-/// A finalizer of a built-in kind has a domain in front or is one of the server's own.
+/// Checks that a finalizer of a built-in kind has a domain or is one of the standard ones.
 pub(super) fn check_standard_finalizer(name: &str, field: &str, found: &mut Findings) {
     if !name.contains('/') && !STANDARD_FINALIZERS.contains(&name) {
         found.invalid(
@@ -43,7 +43,7 @@ pub(super) fn check_standard_finalizer(name: &str, field: &str, found: &mut Find
     }
 }
 
-/// What is wrong with the metadata of an object (`old` on update).
+/// The errors of an object's metadata (`old` on update).
 pub fn validate_meta(
     object: &Value,
     old: Option<&Value>,
@@ -125,7 +125,7 @@ fn unchanged(meta: &Value, old: &Value, found: &mut Findings) {
     }
 }
 
-/// The keys and values of labels, or of a selector that is a map of them.
+/// Validates keys and values of labels, or of a selector that is a map of labels.
 pub(super) fn check_labels(labels: &Value, field: &str, found: &mut Findings) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         found.each(field, key.as_str(), names::is_qualified_name(key));
@@ -135,7 +135,7 @@ pub(super) fn check_labels(labels: &Value, field: &str, found: &mut Findings) {
     }
 }
 
-/// A label selector with `matchLabels` and `matchExpressions`.
+/// Validates a label selector with `matchLabels` and `matchExpressions`.
 pub(super) fn check_selector(selector: &Value, field: &str, found: &mut Findings) {
     check_labels(&selector["matchLabels"], &format!("{field}.matchLabels"), found);
     for (i, requirement) in list(selector, "matchExpressions").iter().enumerate() {
@@ -182,7 +182,7 @@ fn owners(meta: &Value, found: &mut Findings) {
     let mut told = 0;
     for owner in list(meta, "ownerReferences") {
         let version = text(owner, "apiVersion");
-        // `v1` or `group/v1`; more slashes are no version at all.
+        // Valid: `v1` or `group/v1`. More slashes are invalid.
         let known = match version.split('/').collect::<Vec<_>>()[..] {
             [version] | [_, version] => !version.is_empty(),
             _ => false,
@@ -208,7 +208,8 @@ fn owners(meta: &Value, found: &mut Findings) {
                 controller = Some(this);
                 continue;
             };
-            // Each of these shows all owners; of many, the first few say enough.
+            // Each of these errors shows all owners. If there are many, the first few errors are
+            // enough.
             let all = shown.get_or_insert_with(|| shown_owners(list(meta, "ownerReferences")));
             told += all.len();
             if told > all.len() && told > SHOWN_OWNERS_MAX {
@@ -227,7 +228,7 @@ fn owners(meta: &Value, found: &mut Findings) {
     }
 }
 
-/// Owners as the real server shows them, with their members in its order.
+/// Owners as kube-apiserver shows them, with their fields in its order.
 fn shown_owners(owners: &[Value]) -> String {
     let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
     let owners = owners.iter().map(|owner| {

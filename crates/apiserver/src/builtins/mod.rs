@@ -1,5 +1,5 @@
-//! The kinds that every Kubernetes API has: their names, OpenAPI definitions and rules. Everything here
-//! is a function of values; the store, the clock and the network are elsewhere.
+//! The kinds that every Kubernetes API has: their names, OpenAPI definitions and rules. They are
+//! functions of values and do no I/O; the write path and discovery call them.
 
 pub mod apps;
 pub mod cluster;
@@ -25,7 +25,8 @@ pub use service::ServiceNetwork;
 use crate::schema::Schema;
 use serde_json::Value;
 
-/// Drops members that are null, which a typed server takes for absent. Free-form values keep theirs.
+/// Removes fields that are null, which a typed server reads as absent. Free-form values keep their
+/// nulls.
 pub fn drop_nulls(value: &mut Value, schema: &Schema) {
     if schema.node().preserve_unknown {
         return;

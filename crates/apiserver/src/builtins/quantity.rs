@@ -1,5 +1,6 @@
-//! Kubernetes quantities (`500m`, `1.5Gi`, `0.5`) in their canonical form, as a typed server writes them
-//! back. Exact integers throughout; what cannot be read is left alone.
+//! Kubernetes quantities (`500m`, `1.5Gi`, `0.5`) in the canonical form in which a typed server writes
+//! them. Only exact integers are used. A text that cannot be read stays unchanged. The rules of Pods and
+//! their resources call it.
 
 use super::fields::items;
 use serde_json::{Value, json};
@@ -58,7 +59,7 @@ impl Quantity {
             },
         };
         let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        // More than nine digits are beyond what any quantity keeps; what is cut off rounds up.
+        // A quantity keeps nine fractional digits; the rest is rounded up.
         let kept = &fraction[..fraction.len().min(9)];
         let lost = fraction[kept.len()..].bytes().any(|b| b != b'0');
         let scaled: i128 = if kept.is_empty() { 0 } else { kept.parse().ok()? };
@@ -69,17 +70,17 @@ impl Quantity {
         Some(Self { nanos: if negative { -nanos } else { nanos }, binary: binary.is_some() })
     }
 
-    /// Whether it is more than nothing.
+    /// Whether it is above zero.
     pub(super) fn positive(self) -> bool {
         self.nanos > 0
     }
 
-    /// The same amount, whatever the suffix.
+    /// The amount in billionths, independent of the suffix.
     pub(super) fn amount(self) -> i128 {
         self.nanos
     }
 
-    /// Rounded up to thousandths, as resources are.
+    /// The amount rounded up to thousandths, as resources are.
     fn milli(self) -> Self {
         let rest = self.nanos.rem_euclid(1_000_000);
         let up = if rest == 0 { 0 } else { 1_000_000 - rest };

@@ -1,4 +1,5 @@
-//! The rules of Roles and their bindings. They are stored, not enforced.
+//! The rules of Roles and their bindings: defaults and validation. They are stored, not enforced.
+//! The write path calls the rules; they do no I/O.
 
 use super::fields::{Findings, child, default_text, has, items, list, text, texts};
 use super::metadata::check_selector;
@@ -11,7 +12,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The rules of Roles and ClusterRoles.
 pub struct RoleRules {
-    /// Whether these are Roles.
+    /// Whether the objects are Roles.
     pub namespaced: bool,
 }
 
@@ -78,7 +79,7 @@ impl RoleRules {
 
 /// The rules of RoleBindings and ClusterRoleBindings.
 pub struct BindingRules {
-    /// Whether these are RoleBindings.
+    /// Whether the objects are RoleBindings.
     pub namespaced: bool,
 }
 
@@ -124,7 +125,7 @@ impl Rules for BindingRules {
         if let Some(old) = old
             && old["roleRef"] != *role
         {
-            // The real server shows its internal form of a reference here.
+            // kube-apiserver shows its internal form of a reference here.
             let member = |field| json!(text(role, field));
             found.push(FieldError {
                 kind: FieldErrorKind::Invalid,

@@ -1,5 +1,6 @@
-//! Whether the two halves of a TLS Secret belong together, in the words of Go's TLS library. It is only
-//! ever a warning: a Secret that makes no sense is stored all the same. Called by the rules of Secrets.
+//! Checks whether certificate and key of a TLS Secret belong together, in the words of Go's TLS
+//! library. The result is only a warning: the Secret is stored in any case. The rules of Secrets call
+//! it.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -8,7 +9,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-/// What is wrong with a certificate chain and its key, both PEM; nothing where nothing is known to be.
+/// What is wrong with a certificate chain and its key, both PEM. None: no error is known.
 pub(super) fn check_pair(certificate: &[u8], key: &[u8]) -> Option<String> {
     let blocks = pem_blocks(certificate);
     let chain: Vec<CertificateDer<'static>> = blocks
@@ -55,7 +56,7 @@ pub(super) fn check_pair(certificate: &[u8], key: &[u8]) -> Option<String> {
             Some("tls: private key does not match public key".to_owned())
         }
         Err(Error::InvalidCertificate(_)) => Some("x509: malformed certificate".to_owned()),
-        // Go knows more kinds of keys; one that cannot be judged here is not found fault with.
+        // Go knows more kinds of keys; an unknown kind causes no warning.
         Err(_) | Ok(_) => None,
     }
 }
@@ -70,7 +71,7 @@ fn labels(blocks: &[Block]) -> String {
     format!("[{}]", labels.join(" "))
 }
 
-/// The complete blocks of PEM text; whatever stands between them is a comment.
+/// The complete blocks of a PEM text. Text between them is a comment.
 fn pem_blocks(text: &[u8]) -> Vec<Block> {
     let text = String::from_utf8_lossy(text);
     let mut blocks = Vec::new();
@@ -89,7 +90,7 @@ fn pem_blocks(text: &[u8]) -> Vec<Block> {
                 blocks.push(Block { label: begun, bytes });
             }
         } else if let Some((_, body)) = &mut open
-            // Headers such as `Proc-Type: 4,ENCRYPTED`.
+            // Skips headers such as `Proc-Type: 4,ENCRYPTED`.
             && !line.contains(':')
         {
             body.push_str(line.trim());

@@ -1,5 +1,6 @@
-//! Which resource types the server has, from its discovery, and the few things that are done with
-//! objects of any type: list their metadata, delete them all. Keeps no state.
+//! The resource types of the server, from its discovery, and operations on objects of any type: list
+//! their metadata, delete them all. It keeps no state; the namespace, garbage and custom resource
+//! controllers call it.
 
 use kube::api::{DeleteParams, DynamicObject, ListParams, PartialObjectMeta};
 use kube::core::ObjectMeta;
@@ -7,19 +8,19 @@ use kube::discovery::{ApiCapabilities, ApiResource, Discovery, Scope, verbs};
 use kube::{Api, Client};
 use std::sync::Arc;
 
-/// Metadata of an object of a type known only at run time.
+/// The metadata of an object whose type is known only at run time.
 pub(super) type Meta = PartialObjectMeta<DynamicObject>;
 
 /// A resource type that can be listed and deleted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Served {
-    /// `plural.group`; the same in all versions.
+    /// `plural.group`, the same in all versions.
     pub(super) id: Arc<str>,
     pub(super) resource: ApiResource,
     pub(super) namespaced: bool,
-    /// Whether a whole collection can be deleted at once.
+    /// Whether deletecollection is served.
     pub(super) collection: bool,
-    /// Whether changes can be followed.
+    /// Whether watch is served.
     pub(super) watchable: bool,
 }
 
@@ -35,7 +36,7 @@ impl Served {
         })
     }
 
-    /// Objects of this type: in a namespace, or everywhere.
+    /// The API for objects of this type in a namespace; empty: in the whole cluster.
     pub(super) fn api(&self, client: &Client, namespace: &str) -> Api<Meta> {
         if self.namespaced && !namespace.is_empty() {
             Api::namespaced_with(client.clone(), namespace, &self.resource)
@@ -45,8 +46,8 @@ impl Served {
     }
 }
 
-/// All resource types, in order, each in its most stable version. Events of the newer group are left
-/// out: they are the core ones again.
+/// All resource types, sorted, each in its most stable version. `events.k8s.io` is left out, because
+/// it serves the core Events again.
 pub(super) async fn discover(client: &Client) -> Result<Vec<Served>, kube::Error> {
     let discovery = Discovery::new(client.clone()).run_aggregated().await?;
     let mut served: Vec<Served> = discovery
@@ -59,7 +60,7 @@ pub(super) async fn discover(client: &Client) -> Result<Vec<Served>, kube::Error
     Ok(served)
 }
 
-/// Gives the metadata of every object to `each`, page by page.
+/// Passes the metadata of every object to `each`, page by page.
 pub(super) async fn list(
     api: &Api<Meta>,
     mut each: impl FnMut(ObjectMeta),
@@ -75,8 +76,8 @@ pub(super) async fn list(
     }
 }
 
-/// Asks for the deletion of every object of a type in a namespace; those with finalizers remain until
-/// these are done. A type that has just ceased to be served has no objects.
+/// Deletes every object of a type in a namespace. Objects with finalizers stay until these are
+/// removed. A type that is no longer served counts as empty.
 pub(super) async fn delete_all(
     client: &Client,
     served: &Served,
@@ -95,7 +96,7 @@ pub(super) async fn delete_all(
     Ok(())
 }
 
-/// Not found (or a method that is no longer served) is as good as done.
+/// Treats "not found", and a method that is no longer served, as success.
 pub(super) fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
     match result {
         Ok(_) => Ok(()),

@@ -1,6 +1,6 @@
 //! Deletes the objects of a CustomResourceDefinition that is being deleted, waits until none is left,
-//! and then lets the definition go. A real server does this itself; never touches a definition that
-//! nobody asked to delete.
+//! and then removes the definition's finalizer. kube-apiserver does this itself. It never touches a
+//! definition whose deletion was not requested.
 
 use super::catalog::{self, Served};
 use super::deletions::{self, Deletions, Finish, State};
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use std::convert::identity;
 use tokio::sync::watch;
 
-/// The finalizer that this controller answers for.
+/// The finalizer that this controller removes.
 const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 fn record(definition: CustomResourceDefinition) -> (String, State) {
@@ -32,14 +32,14 @@ fn waits(definition: &CustomResourceDefinition) -> bool {
         && meta.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// How the objects of a definition are reached.
+/// How a definition's objects can be reached.
 #[derive(Debug, PartialEq)]
 enum Reach {
-    /// They were never served, so there are none.
+    /// The definition was never served, so it has no objects.
     NeverServed,
-    /// No version is served, so they cannot be seen; the server deletes them itself.
+    /// No version is served, so clients cannot see the objects; the server deletes them itself.
     Hidden,
-    /// Through this.
+    /// By this resource type.
     Served(Served),
 }
 
@@ -129,7 +129,7 @@ impl Act<Deletions> for Actor {
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let message =
                     format!("could not confirm zero CustomResources remaining: {}", status.message);
-                // What was written above is the revision to begin with.
+                // The write above changed the revision, so the definition is read again.
                 if let Some(definition) = api.get_opt(&name).await? {
                     say(&api, &definition, "InstanceDeletionCheck", &message).await?;
                 }
@@ -155,7 +155,7 @@ async fn say(
     Ok(())
 }
 
-/// Asks every object to go; tells how many remain.
+/// Deletes every object. Returns how many remain.
 async fn purge(client: &Client, served: &Served) -> Result<usize, kube::Error> {
     let all = served.api(client, "");
     let mut namespaces = BTreeSet::new();

@@ -1,5 +1,6 @@
-//! Objects that are being deleted and wait for one of us to let them go: what Namespaces and
-//! CustomResourceDefinitions have in common. Whether an object waits, each kind says for itself.
+//! Objects that are being deleted and wait for a controller to remove its finalizer: the common
+//! part of the controllers for Namespaces and CustomResourceDefinitions. Each kind says whether an
+//! object waits.
 
 use super::shell::{Index, Plan};
 use super::table::{Record, Table};
@@ -7,11 +8,11 @@ use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use kube::runtime::watcher::Event;
 
-/// What is known of an object.
+/// What is kept of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct State {
     uid: String,
-    /// It is being deleted and waits for us.
+    /// Whether it is being deleted and waits for this controller.
     waits: bool,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Deletions {
     objects: Table<String, State>,
 }
 
-/// Remove what belongs to this object and let it go.
+/// The action: delete what belongs to this object, then remove the finalizer.
 #[derive(Debug, PartialEq)]
 pub(super) struct Finish {
     pub(super) name: String,

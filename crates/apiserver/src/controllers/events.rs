@@ -1,5 +1,5 @@
-//! Deletes Events an hour after they were last seen, as a real server's storage does by itself. Reads
-//! no content of an Event but its times.
+//! Deletes Events an hour after they last occurred; kube-apiserver's storage does this by itself. It
+//! reads only the times of an Event.
 
 use super::expiry::{Deleter, Due, Expiry, Name};
 use super::shell::{self, Sources};
@@ -19,7 +19,7 @@ const KEPT: SignedDuration = SignedDuration::from_hours(1);
 struct Seen {
     uid: String,
     created: Timestamp,
-    /// The latest time its writer gave.
+    /// The latest time that the Event's writer gave.
     last: Timestamp,
 }
 
@@ -38,7 +38,7 @@ fn record(event: Event) -> (Name, Seen) {
 
 impl Due for Seen {
     fn due(&self, now: Timestamp) -> Option<Timestamp> {
-        // A writer whose clock is ahead must not keep an Event for ever.
+        // A writer whose clock is ahead must not keep an Event forever.
         let seen = if self.last <= now { self.last } else { self.created };
         seen.checked_add(KEPT).ok()
     }

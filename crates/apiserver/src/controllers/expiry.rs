@@ -1,5 +1,5 @@
-//! Deletes objects when their time has come: what Events and Pods at the end of their grace have in
-//! common. What the time is, each kind says for itself.
+//! Deletes objects when their time has come: the common part of the controllers for Events and for
+//! Pods at the end of their grace period. Each kind's record says when.
 
 use super::catalog::gone_is_fine;
 use super::shell::{Act, Index, Outcome, Plan};
@@ -16,16 +16,16 @@ use std::marker::PhantomData;
 /// Namespace and name.
 pub(super) type Name = (String, String);
 
-/// A record that knows its time.
+/// A record that knows when its object is due.
 pub(super) trait Due: Record + Send {
-    /// When the object is to be deleted, if ever.
+    /// When the object must be deleted, if ever.
     fn due(&self, now: Timestamp) -> Option<Timestamp>;
 
-    /// Which object this is, should another one get its name.
+    /// The object's uid, so that a new object with the same name is not deleted.
     fn uid(&self) -> &str;
 }
 
-/// The objects of a kind and their times.
+/// The objects of a kind, with their times.
 pub(super) struct Expiry<V> {
     objects: Table<Name, V>,
 }
@@ -36,7 +36,7 @@ impl<V> Default for Expiry<V> {
     }
 }
 
-/// Delete this object.
+/// The action: delete this object.
 #[derive(Debug, PartialEq)]
 pub(super) struct Expire {
     pub(super) name: Name,

@@ -1,5 +1,5 @@
 //! The few controllers that a server without a controller manager still needs. Each is an ordinary
-//! client of the API and uses nothing else of this crate, so each also runs against a real server.
+//! client of the API and uses nothing else of this crate, so each also runs against kube-apiserver.
 //!
 //! ```text
 //!  watch ──▶ small records ──▶ index (pure) ──▶ actions ──▶ API
@@ -7,7 +7,7 @@
 //!                 └────────── what was written ◀───┘
 //! ```
 //!
-//! They never exit by themselves: an error is logged and tried again.
+//! They never exit by themselves: an error is logged and retried.
 
 mod catalog;
 mod custom_resources;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// How long a controller that failed rests, so that one that fails at once does not spin.
+/// The delay before a failed controller starts again, so that one that fails at once does not spin.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 
 /// One of the controllers.
@@ -38,21 +38,22 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 pub enum Controller {
     /// EndpointSlices from Services with a selector and their Pods.
     EndpointSlices,
-    /// Deletes objects whose owners are gone, and orphans where that was asked for.
+    /// Deletes objects whose owners are deleted, and orphans dependents if the deletion asked for it.
     Garbage,
-    /// Empties Namespaces that are being deleted, and lets them go.
+    /// Empties Namespaces that are being deleted, then removes their finalizer.
     Namespaces,
-    /// Deletes the objects of a CustomResourceDefinition that is being deleted, and lets it go. A real
-    /// server does this itself.
+    /// Deletes the objects of a CustomResourceDefinition that is being deleted, then removes its
+    /// finalizer. kube-apiserver does this itself.
     CustomResources,
-    /// Deletes Events after an hour. A real server does this itself.
+    /// Deletes Events after an hour. kube-apiserver does this itself.
     Events,
-    /// Ends Pods whose grace period is over, since no kubelet does. Not for a cluster with kubelets.
+    /// Deletes Pods whose grace period is over, because there is no kubelet. Not for a cluster with
+    /// kubelets.
     Pods,
 }
 
 impl Controller {
-    /// All of them.
+    /// All controllers.
     pub const ALL: [Self; 6] = [
         Self::EndpointSlices,
         Self::Garbage,
@@ -62,12 +63,12 @@ impl Controller {
         Self::Pods,
     ];
 
-    /// Starts this one. The task ends soon after `stop` becomes true or its sender is dropped.
+    /// Starts this controller. The task ends soon after `stop` becomes true or its sender is dropped.
     pub fn spawn(self, client: Client, stop: &watch::Receiver<bool>) -> JoinHandle<()> {
         let stop = stop.clone();
         tokio::spawn(async move {
-            // A controller that ends before it is told to has panicked. What it had to do is still in
-            // the API; a new one reads it from there.
+            // A controller that ends before it is told to has panicked. Its open work is still in the
+            // API, where the new one reads it.
             while let Err(error) = self.start(client.clone(), stop.clone()).await {
                 tracing::error!(controller = ?self, %error, "a controller failed; it starts again");
                 tokio::time::sleep(RESTART_AFTER).await;

@@ -1,5 +1,5 @@
-//! Empties a Namespace that is being deleted and then lets it go, saying in its conditions what it is
-//! still waiting for. Never touches a Namespace that nobody asked to delete.
+//! Empties a Namespace that is being deleted and then removes its finalizer. Its conditions say what
+//! it still waits for. It never touches a Namespace whose deletion was not requested.
 
 use super::catalog::{self, Served};
 use super::deletions::{self, Deletions, Finish, State};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::convert::identity;
 use tokio::sync::watch;
 
-/// The finalizer in `spec` that this controller answers for.
+/// The finalizer in `spec` that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
 fn record(namespace: Namespace) -> (String, State) {
@@ -29,14 +29,14 @@ fn waits(namespace: &Namespace) -> bool {
         && finalizers.unwrap_or_default().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// What is left in a namespace after everything in it was asked to go.
+/// What is left in a namespace after everything in it was deleted.
 #[derive(Debug, Default, PartialEq)]
 struct Left {
     /// How many objects, by resource.
     resources: BTreeMap<String, usize>,
-    /// How many of them wait for a finalizer, by finalizer.
+    /// How many of them wait for each finalizer.
     finalizers: BTreeMap<String, usize>,
-    /// What went wrong.
+    /// Errors of the deletion.
     failures: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ impl Left {
         self.resources.is_empty() && self.failures.is_empty()
     }
 
-    /// Deletes all objects of a type; counts those that remain.
+    /// Deletes all objects of a type, and counts those that remain.
     async fn clear(&mut self, client: &Client, served: &Served, namespace: &str) {
         if let Err(error) = self.try_clear(client, served, namespace).await {
             self.failures.push(format!("{}: {error}", served.id));
@@ -74,8 +74,8 @@ impl Left {
         catalog::gone_is_fine(listed.await)
     }
 
-    /// The conditions of a Namespace in this state: type, what is wrong (if it is), and reason and
-    /// message for both cases, in the words of a real cluster.
+    /// The conditions of a Namespace with this state: type, the problem (if any), and reason and
+    /// message for both cases, in the words of kube-controller-manager.
     fn conditions(&self) -> [NamespaceCondition; 5] {
         let resources = join(&self.resources, "has", "resource instances");
         let finalizers = join(&self.finalizers, "in", "resource instances");
@@ -147,7 +147,7 @@ fn merge(
     left: &Left,
     now: Timestamp,
 ) -> Option<Vec<NamespaceCondition>> {
-    // A namespace that goes at once needs no words.
+    // A namespace that is deleted at once needs no conditions.
     if old.is_empty() && left.nothing() {
         return None;
     }
@@ -187,13 +187,14 @@ impl Act<Deletions> for Actor {
             return Ok(Outcome::Done(Vec::new()));
         }
         let left = empty(client, &name).await?;
-        // Whether something is left that cannot be seen is known only when the namespace is to go, so
-        // nothing is said before that.
+        // Whether objects remain that clients cannot see is known only when the finalizer is removed,
+        // so no condition says so before that.
         if !left.nothing() {
             say(&api, &namespace, &left).await?;
             return Ok(Outcome::Again);
         }
-        // Others write here too; this write is about the finalizer alone.
+        // Other writers also write here. This write changes the finalizer only, so it names no
+        // version.
         namespace.metadata.resource_version = None;
         if let Some(finalizers) = namespace.spec.as_mut().and_then(|spec| spec.finalizers.as_mut())
         {
@@ -203,14 +204,14 @@ impl Act<Deletions> for Actor {
             api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await;
         match finalized {
             Ok(_) => {
-                // One that somebody else still holds should not go on saying what it waited for here.
+                // A namespace that another finalizer still holds must not keep its old conditions.
                 if namespace.metadata.finalizers.as_ref().is_some_and(|held| !held.is_empty()) {
                     catalog::gone_is_fine(say(&api, &namespace, &left).await)?;
                 }
                 Ok(Outcome::Done(Vec::new()))
             }
-            // There are objects that no client can see. The server clears them away if nothing holds
-            // them; who waits for the namespace should know what it waits for.
+            // There are objects that no client can see. The server deletes them if nothing holds
+            // them; the conditions say that the namespace waits for them.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let left = Left { failures: vec![status.message.clone()], ..Left::default() };
                 say(&api, &namespace, &left).await?;
@@ -221,7 +222,7 @@ impl Act<Deletions> for Actor {
     }
 }
 
-/// Writes the conditions if they have changed.
+/// Writes the conditions if they changed.
 async fn say(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Result<(), kube::Error> {
     let old = namespace.status.as_ref().and_then(|status| status.conditions.as_deref());
     let new = merge(old.unwrap_or_default(), left, Timestamp::now());
@@ -232,7 +233,8 @@ async fn say(api: &Api<Namespace>, namespace: &Namespace, left: &Left) -> Result
     Ok(())
 }
 
-/// Pods go first, as in a real cluster: what they use should outlive them.
+/// Pods are deleted first, as kube-controller-manager does: the objects that they use must outlive
+/// them.
 async fn empty(client: &Client, namespace: &str) -> Result<Left, kube::Error> {
     let served = catalog::discover(client).await?;
     let mut left = Left::default();

@@ -1,5 +1,5 @@
-//! Plays the kubelet's last act: a Pod whose grace period is over is deleted for good, since nothing
-//! here runs Pods and nobody else would. Never touches a Pod that nobody asked to delete.
+//! Does the last step of a kubelet: deletes a Pod whose grace period is over, because no kubelet
+//! runs here. It never touches a Pod whose deletion was not requested.
 
 use super::expiry::{Deleter, Due, Expiry, Name};
 use super::shell::{self, Sources};
@@ -12,7 +12,7 @@ use kube::{Api, Client};
 use std::convert::identity;
 use tokio::sync::watch;
 
-/// When a Pod's grace is over, if that is still to be acted upon.
+/// When a Pod's grace period ends, if this controller still has to act then.
 #[derive(Clone, Debug, PartialEq)]
 struct Ending {
     uid: String,
@@ -33,7 +33,7 @@ impl Due for Ending {
 
 fn record(pod: PartialObjectMeta<Pod>) -> (Name, Ending) {
     let meta = pod.metadata;
-    // With no grace left only finalizers hold it, and they are not ours to hurry.
+    // With no grace left, only finalizers hold the Pod, and they belong to other controllers.
     let waiting = meta.deletion_grace_period_seconds != Some(0);
     let at = meta.deletion_timestamp.filter(|_| waiting).map(|time| time.0);
     let name = (meta.namespace.unwrap_or_default(), meta.name.unwrap_or_default());

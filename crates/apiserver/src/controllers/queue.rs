@@ -1,12 +1,13 @@
-//! Which keys are to be looked at and when: coalesces, delays, backs off, and never gives out a key
-//! that is being worked on. Time is an argument; the shell owns the clock.
+//! The keys that a controller has to work on, and when each is due. It coalesces, delays and backs
+//! off, and never gives out a key that is being worked on. It does no I/O: time is an argument, and
+//! the shell owns the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
-/// Keys with the time at which they are due.
+/// Keys, each with the time at which it is due.
 #[derive(Debug)]
 pub(super) struct Queue<K> {
     waiting: BTreeMap<K, Instant>,
@@ -27,8 +28,8 @@ impl<K> Default for Queue<K> {
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    /// Asks for a key to be looked at, at `due` or at an earlier time asked for before. While the key
-    /// is being worked on it waits for that to end.
+    /// Enqueues a key for `due`; an earlier due time wins. While the key is being worked on, it is
+    /// enqueued when that ends.
     pub(super) fn add(&mut self, key: K, due: Instant) {
         if let Some(again) = self.running.get_mut(&key) {
             *again = Some(again.map_or(due, |known| known.min(due)));
@@ -48,7 +49,7 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    /// A key that is due, now being worked on until [`Queue::finish`] or [`Queue::fail`].
+    /// Takes a key that is due. The key is being worked on until [`Queue::finish`] or [`Queue::fail`].
     pub(super) fn take(&mut self, now: Instant) -> Option<K> {
         let (due, _) = self.order.first()?;
         if *due > now {
@@ -65,14 +66,14 @@ impl<K: Ord + Clone> Queue<K> {
         self.order.first().map(|(due, _)| *due)
     }
 
-    /// Work on a key ended well.
+    /// Work on a key has succeeded.
     pub(super) fn finish(&mut self, key: &K) {
         self.failures.remove(key);
         self.release(key);
     }
 
-    /// Work on a key did not reach its end; it is due again after a delay that doubles each time up to
-    /// `longest`. Returns the delay.
+    /// Work on a key has failed or is not finished. The key is due again after a delay that doubles
+    /// each time, up to `longest`. Returns the delay.
     pub(super) fn fail(&mut self, key: K, now: Instant, longest: Duration) -> Duration {
         let failures = self.failures.entry(key.clone()).or_default();
         let delay = FIRST_DELAY.saturating_mul(1 << (*failures).min(16)).min(longest);

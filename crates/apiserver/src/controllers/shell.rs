@@ -1,5 +1,6 @@
-//! The one loop around every controller: feeds watches into its index, waits for bursts to end, carries
-//! out what the index decides, and tries again what failed. Decides nothing itself.
+//! The loop around every controller: feeds watch events into the controller's index, coalesces them,
+//! carries out the actions that the index plans, and retries failed ones. It decides nothing; each
+//! controller's `run` calls it.
 
 use super::queue::Queue;
 use super::table::Record;
@@ -17,53 +18,53 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// How long a change waits for others to the same key.
+/// How long a changed key waits for further changes of the same key.
 const COALESCE: Duration = Duration::from_millis(20);
-/// The longest delay before something that failed is tried again.
+/// The longest delay before a failed key is retried.
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
-/// The longest delay before looking again at what only takes its time.
+/// The longest delay before requeueing a key whose actions only need more time.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How many keys are worked on at once.
+/// The most keys that are worked on at once.
 const WORKERS: usize = 16;
-/// How many events may wait between the watches and the index.
+/// The most events that wait between the watches and the index.
 const BACKLOG: usize = 1024;
 
-/// The pure part of a controller: what was seen, and what is to be done about it.
+/// The pure part of a controller: what was observed, and what to do about it.
 pub(super) trait Index: Send {
-    /// What the watches tell.
+    /// An event of a watch.
     type Event: Send;
-    /// What is decided and retried on its own.
+    /// What is planned and retried on its own.
     type Key: Ord + Clone + Debug + Send;
-    /// What can be done.
+    /// An action of a plan.
     type Action: Debug + Send;
 
-    /// Takes an event in; tells which keys it concerns.
+    /// Takes in an event. Returns the keys that it concerns.
     fn observe(&mut self, event: Self::Event) -> Vec<Self::Key>;
 
-    /// Whether enough has been seen to decide anything.
+    /// Whether the index has observed enough to plan.
     fn ready(&self) -> bool;
 
     /// What to do about a key.
     fn plan(&self, key: &Self::Key, now: Timestamp) -> Plan<Self::Action>;
 }
 
-/// What an index decides about a key.
+/// What the index plans for a key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Plan<A> {
-    /// Nothing, until something changes.
+    /// Nothing until an event.
     Idle,
-    /// Nothing before this time.
+    /// Nothing before this time; then the key is due again.
     At(Timestamp),
-    /// These, in this order.
+    /// These actions, in this order.
     Do(Vec<A>),
 }
 
-/// How an action ended, when it did not fail.
+/// The result of an action that did not fail.
 #[derive(Debug)]
 pub(super) enum Outcome<E> {
-    /// Done; the index shall know this without waiting for the watch.
+    /// Done. The index gets these events now, before the watch delivers them.
     Done(Vec<E>),
-    /// What was to be done takes longer; ask again.
+    /// Not finished yet: the key is requeued.
     Again,
 }
 
@@ -76,7 +77,7 @@ pub(super) trait Act<I: Index>: Clone + Send {
     ) -> impl Future<Output = Result<Outcome<I::Event>, kube::Error>> + Send;
 }
 
-/// The watches of a controller. They end when this is dropped.
+/// The watches of a controller. They end when this value is dropped.
 pub(super) struct Sources<E> {
     sender: mpsc::Sender<E>,
     receiver: mpsc::Receiver<E>,
@@ -89,8 +90,8 @@ impl<E: Send + 'static> Sources<E> {
         Self { sender, receiver, tasks: JoinSet::new() }
     }
 
-    /// Watches a kind: each object becomes a small record at once, and `event` says what the index
-    /// calls it.
+    /// Watches a kind. Each object is converted to a small record at once, and `event` wraps it in the
+    /// index's event type.
     pub(super) fn watch<K, Key, V>(
         mut self,
         api: Api<K>,
@@ -107,7 +108,7 @@ impl<E: Send + 'static> Sources<E> {
         self
     }
 
-    /// Adds a source of another shape, which may end only when the channel is closed.
+    /// Adds another source of events. It must run until the channel is closed.
     pub(super) fn feed<F>(mut self, source: impl FnOnce(mpsc::Sender<E>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -117,7 +118,7 @@ impl<E: Send + 'static> Sources<E> {
     }
 }
 
-/// Sends what a watch tells, for as long as somebody listens.
+/// Sends the events of a watch until the receiver is dropped.
 pub(super) async fn follow<K, T, E>(
     api: Api<K>,
     config: watcher::Config,
@@ -159,7 +160,7 @@ pub(super) async fn run<I: Index>(
         _ = stop.wait_for(|stop| *stop) => tracing::debug!(controller = name, "stopped"),
         () = work(name, index, &mut sources.receiver, actor) => {}
     }
-    // Whoever waits for this task may count on its watches having let go of the client.
+    // When this function returns, the watches must have dropped their clients.
     sources.tasks.shutdown().await;
 }
 
@@ -185,7 +186,7 @@ async fn work<I: Index>(
                 Plan::Do(actions) => running.push(carry_out(key, actions, &actor)),
             }
         }
-        // Without a ready index nothing is taken, so waiting for a due key would spin.
+        // While the index is not ready no key is taken, so waiting for a due key would spin.
         let next = queue.next().filter(|_| index.ready() && running.len() < WORKERS);
         tokio::select! {
             received = events.recv_many(&mut batch, BACKLOG) => {
@@ -214,8 +215,8 @@ fn until(now: Timestamp, time: Timestamp) -> Duration {
     Duration::try_from(time.duration_since(now)).unwrap_or_default()
 }
 
-/// Carries out the actions of one key until one does not end well. Tells what was learnt and whether
-/// the key is to be looked at again.
+/// Carries out the actions of one key until one does not succeed. Returns the learnt events, and
+/// whether the key must be requeued.
 async fn carry_out<I: Index>(
     key: I::Key,
     actions: Vec<I::Action>,
@@ -256,8 +257,8 @@ fn settle<K: Ord + Clone + Debug>(
     }
 }
 
-/// Whether an error is part of life among many writers: somebody else was first, or it is all going
-/// away.
+/// Whether an error is normal with several writers: a conflict, or an object or namespace that is being
+/// deleted.
 fn expected(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => {
@@ -277,7 +278,7 @@ mod tests {
     use parking_lot::Mutex;
     use std::sync::Arc;
 
-    /// Acts on every key it hears of once it is open; how that ends depends on the key.
+    /// Acts on every key that it observes, once it is open. The result depends on the key.
     #[derive(Clone, Default)]
     struct Fake {
         open: bool,
@@ -334,7 +335,7 @@ mod tests {
         }
     }
 
-    /// What is done in the end about these events.
+    /// The actions that these events lead to in the end.
     async fn done(events: Vec<News>, expected: &[&'static str]) {
         let fake = Fake::default();
         let log = fake.log.clone();

@@ -1,13 +1,14 @@
-//! What a watch has shown, as small records by key. A relist is mark-and-sweep: what the new list does
-//! not name is gone when it is complete. Used by every index; knows nothing of what the records mean.
+//! Small records of the objects that a watch has delivered, by key. A relist is mark-and-sweep: a
+//! record that the new list does not deliver is removed when the list ends. Every index uses it; it
+//! knows nothing about the meaning of the records.
 
 use kube::runtime::watcher::Event;
 use std::collections::BTreeMap;
 
 /// What an index keeps of an object.
 pub(super) trait Record: PartialEq {
-    /// Whether this may take the place of `known`. A record that carries its revision says no to an
-    /// older one, because a write's own answer may overtake the watch.
+    /// Whether this record replaces `known`. A record with a revision returns false when it is older
+    /// than `known`: the answer to a write can arrive before the watch's event.
     fn supersedes(&self, _known: &Self) -> bool {
         true
     }
@@ -31,7 +32,8 @@ impl<K, V> Default for Table<K, V> {
 pub(super) type Change<K, V> = (K, Option<V>);
 
 impl<K: Ord + Clone, V: Record> Table<K, V> {
-    /// Takes an event in; tells what it changed. A record equal to the known one is no change.
+    /// Takes in an event, and returns the changed records. A record equal to the known one is not a
+    /// change.
     pub(super) fn observe(&mut self, event: Event<(K, V)>) -> Vec<Change<K, V>> {
         match event {
             Event::Init => {
@@ -74,7 +76,7 @@ impl<K: Ord + Clone, V: Record> Table<K, V> {
         }
     }
 
-    /// Whether a whole list has been seen.
+    /// Whether a whole list was observed.
     pub(super) fn complete(&self) -> bool {
         self.complete
     }
@@ -101,7 +103,7 @@ impl<K: Ord + Clone, V: Record> Table<K, V> {
         self.rows.range(start..).map(|(key, (_, value))| (key, value))
     }
 
-    /// All records, leaving none.
+    /// Removes and returns all records.
     pub(super) fn into_changes(self) -> Vec<Change<K, V>> {
         self.rows.into_iter().map(|(key, (_, old))| (key, Some(old))).collect()
     }

@@ -1,4 +1,4 @@
-//! The controllers on the embedded server, in one process: each through the API alone.
+//! The controllers with the embedded server in one process. They use only the API.
 
 use super::*;
 use crate::server::{Options, Server};
@@ -214,7 +214,8 @@ async fn a_definition_takes_its_objects_and_their_dependents_along() {
         });
         create(&api, json!({"metadata": {"name": name, "ownerReferences": [owner]}})).await;
     };
-    // An owner of a kind that the collector never saw served stays unjudged, so let it see this one.
+    // The collector cannot judge an owner of a kind that it never observed, so it must observe this
+    // one first.
     family("first").await;
     things.delete("first", &DeleteParams::default()).await.unwrap();
     gone(&api, "first").await;

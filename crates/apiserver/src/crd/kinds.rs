@@ -1,5 +1,5 @@
-//! The kinds that a CustomResourceDefinition serves, one for each served version, with the rules that
-//! hold for every custom object.
+//! The kinds that a CustomResourceDefinition serves, one for each served version, with the rules of
+//! their objects. It does no I/O; the server calls it when it establishes a definition.
 
 use super::{storage_version, text, texts, versions};
 use crate::error::{FieldError, FieldErrorKind};
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// One kind per served version of a definition that has passed [`super::validate`].
+/// One kind for each served version of a definition that has passed [`super::validate`].
 pub fn kinds(crd: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
     let is_served = |version: &Value| version["served"] == Value::Bool(true);
     let mut schemas = BTreeMap::new();
@@ -18,7 +18,8 @@ pub fn kinds(crd: &Value) -> Result<Vec<Kind>, Vec<FieldError>> {
         match compile_crd_at(&version["schema"]["openAPIV3Schema"], &schema_path(index)) {
             Ok(schema) => drop(schemas.insert(api_version(crd, text(version, "name")), schema)),
             Err(errors) if is_served(version) => return Err(errors),
-            // Objects can still be stored in it; they are then taken as they are.
+            // A schema of a version that is not served may be invalid. Objects stored in that version
+            // are taken as they are.
             Err(_) => {}
         }
     }
@@ -67,7 +68,8 @@ fn kind(
         served,
         stored: api_version(crd, stored),
         versions: schemas.clone(),
-        // Which change it was is not known, nor which objects are older: all of them are looked at.
+        // It is not known which change this was, nor which objects are older than it, so all stored
+        // objects are checked.
         changed: crd["metadata"]["generation"].as_i64().unwrap_or(1) > 1,
     };
     Ok(Kind {
@@ -135,7 +137,8 @@ fn columns(version: &Value) -> Vec<Column> {
     vec![age_column()]
 }
 
-/// The rules of custom objects: defaults and CEL of the schema, and what the scale subresource needs.
+/// The rules of custom objects: defaults and CEL rules of the schema, and the checks of the scale
+/// subresource.
 struct CustomRules {
     schema: Schema,
     cel: CelRules,
@@ -179,7 +182,8 @@ impl Rules for CustomRules {
         errors
     }
 
-    /// Everything but metadata counts; where there is a status subresource the status is the old one.
+    /// Everything but metadata counts. With a status subresource, the status is still the old one
+    /// here.
     fn generation_changes(&self, object: &Value, old: &Value) -> bool {
         let rest = |value: &Value| {
             let mut map = value.as_object().cloned().unwrap_or_default();
@@ -219,7 +223,7 @@ impl Rules for CustomRules {
 
     fn to_served(&self, object: &mut Value) {
         let stored = object["apiVersion"].as_str().unwrap_or_default().to_owned();
-        // The object is made whole in the version in which it is stored, as a real server does.
+        // The object is pruned and defaulted in its storage version, as kube-apiserver does.
         if let Some(schema) = self.versions.get(&stored) {
             schema.prune(object);
             schema.default(object);
@@ -232,7 +236,7 @@ impl Rules for CustomRules {
 }
 
 impl CustomRules {
-    /// The strategy `None` rewrites the version and nothing else.
+    /// Conversion strategy `None` changes `apiVersion` only.
     fn convert(&self, object: &mut Value, version: &str) {
         if let Some(map) = object.as_object_mut() {
             map.insert("apiVersion".into(), version.into());
@@ -248,7 +252,7 @@ impl CustomRules {
         if blocking(structure) { vec![unchecked_rules()] } else { self.cel.validate(object, old) }
     }
 
-    /// The fields behind the scale subresource hold counts and a selector.
+    /// Checks that the fields of the scale subresource hold counts and a selector.
     fn scaled(&self, object: &Value, with_spec: bool) -> Vec<FieldError> {
         let Some(scale) = &self.scale else { return Vec::new() };
         let mut errors = Vec::new();
@@ -287,7 +291,7 @@ impl CustomRules {
     }
 }
 
-/// What stands at a plain path; an error when there is something on the way that has no members.
+/// The value at a plain path. An error if a value on the way is not an object.
 fn find<'a>(object: &'a Value, path: &str) -> Result<Option<&'a Value>, String> {
     let mut at = object;
     for name in path.trim_start_matches('.').split('.') {

@@ -1,5 +1,6 @@
-//! CustomResourceDefinitions: their defaults, validation and status, and the kinds and OpenAPI that
-//! come out of them. Pure; the server decides when each is called and keeps the objects.
+//! CustomResourceDefinitions: their defaults, validation and status, and the kinds and OpenAPI
+//! documents made from them. It does no I/O; the server decides when each is called and stores the
+//! objects.
 
 mod kinds;
 mod openapi;
@@ -16,7 +17,7 @@ pub use validate::{validate, warnings};
 use crate::meta;
 use serde_json::{Value, json};
 
-/// Fills in what the writer left out: singular, listKind and the conversion strategy.
+/// Fills in absent fields: singular, listKind and the conversion strategy.
 pub fn default(crd: &mut Value) {
     let kind = crd["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
     let spec = meta::child(crd, "spec");
@@ -60,7 +61,7 @@ fn texts(value: &Value) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A definition that is right; tests break it in one place each.
+    /// A valid definition. Each test breaks it in one place.
     pub(super) fn good() -> Value {
         let mut crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

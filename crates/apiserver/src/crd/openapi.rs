@@ -1,5 +1,6 @@
-//! What a CustomResourceDefinition adds to OpenAPI: the definition of its kind and of its list, with
-//! what every Kubernetes object has. `kubectl explain` and validation in clients read this.
+//! The OpenAPI definitions of a CustomResourceDefinition: its kind and its list, with the fields
+//! that every Kubernetes object has. `kubectl explain` and client-side validation read them. It does
+//! no I/O.
 
 use super::{text, versions};
 use serde_json::{Map, Value, json};
@@ -101,7 +102,7 @@ fn type_meta(schema: &mut Map<String, Value>) {
     property(schema, "kind", json!({"description": kind, "type": "string"}));
 }
 
-/// Spells out int-or-string, and gives embedded resources what every object has.
+/// Writes int-or-string as `anyOf`, and adds the fields of every object to embedded resources.
 fn complete(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
     for key in ["additionalProperties", "items"] {

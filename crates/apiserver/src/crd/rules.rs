@@ -1,16 +1,17 @@
-//! The rules of the kind CustomResourceDefinition itself, for the write path.
+//! The rules of the kind CustomResourceDefinition itself. The write path calls them; they do no
+//! I/O.
 
 use crate::error::FieldError;
 use crate::kind::Rules;
 use serde_json::{Value, json};
 
-/// What a definition must be like; what becomes of it is decided when it is established.
+/// The rules of definitions. The server decides separately whether a definition is established.
 pub struct DefinitionRules;
 
 impl Rules for DefinitionRules {
     fn default(&self, object: &mut Value) {
         super::default(object);
-        // The real server writes out conditions that are not there.
+        // kube-apiserver writes absent conditions as null.
         if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
             status.entry("conditions").or_insert(Value::Null);
         }
@@ -19,7 +20,7 @@ impl Rules for DefinitionRules {
     fn prepare_create(&self, object: &mut Value) {
         let storage = super::storage_version(object);
         let stored = if storage.is_empty() { Value::Null } else { json!([storage]) };
-        // Nothing is accepted yet; the server establishes the definition right after.
+        // No name is accepted yet: the server establishes the definition right after this write.
         let status = json!({
             "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": stored,
         });

@@ -1,10 +1,11 @@
-//! The status that the server writes on a CustomResourceDefinition: which of its names it may have, and
-//! whether it is served. Names are per group; a name that another definition holds is not given.
+//! The status of a CustomResourceDefinition: which of its names are accepted, and whether it is served.
+//! Names are unique in a group: a name that another definition holds is not accepted. It does no I/O;
+//! the server writes the status.
 
 use super::{storage_version, text, texts};
 use serde_json::{Map, Value, json};
 
-/// Resources and kinds are named apart.
+/// Names of resources and names of kinds do not conflict with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NameSpace {
     /// plural, singular and short names.
@@ -13,20 +14,20 @@ pub enum NameSpace {
     Kind,
 }
 
-/// A name that a definition wants.
+/// A name that a definition requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameClaim {
-    /// The group in which it must be free.
+    /// The group in which the name must be free.
     pub group: String,
     /// Resource or kind.
     pub space: NameSpace,
     /// The name itself.
     pub name: String,
-    /// `metadata.name` of the definition that wants it.
+    /// `metadata.name` of the definition that requests it.
     pub definition: String,
 }
 
-/// The status of `crd`. `taken` tells which other definition of the group holds a name.
+/// The status of `crd`. `taken` returns the other definition of the group that holds a name.
 pub fn status(
     crd: &Value,
     taken: &dyn Fn(&NameClaim) -> Option<String>,
@@ -49,7 +50,7 @@ pub fn status(
     };
     let mut accepted = held.as_object().cloned().unwrap_or_default();
     let mut conflict = None;
-    // The last conflict is the one that is told, so the order matters.
+    // The status shows the last conflict, so the order matters.
     for (key, space, reason) in [
         ("plural", NameSpace::Resource, "PluralConflict"),
         ("singular", NameSpace::Resource, "SingularConflict"),
@@ -92,7 +93,7 @@ pub fn status(
     json!({"acceptedNames": accepted, "conditions": conditions.list, "storedVersions": stored})
 }
 
-/// Short names are given all or none.
+/// Short names are accepted together or not at all.
 fn short_names(
     wanted: &Value,
     held: &Value,
@@ -126,7 +127,7 @@ pub fn established(crd: &Value) -> bool {
     conditions.into_iter().any(|c| c["type"] == "Established" && c["status"] == "True")
 }
 
-/// The names that a definition holds, by its status.
+/// The names that a definition holds, from its status.
 pub fn accepted_names(crd: &Value) -> Vec<(NameSpace, String)> {
     let names = &crd["status"]["acceptedNames"];
     let one = |space, key: &str| (space, text(names, key).to_owned());
@@ -147,7 +148,7 @@ struct Conditions {
 }
 
 impl Conditions {
-    /// The time changes only when the status does.
+    /// Sets a condition. Its time changes only with its status.
     fn set(&mut self, type_: &str, holds: bool, reason: &str, message: &str) {
         let status = if holds { "True" } else { "False" };
         let seconds = jiff::Timestamp::from_second(self.now.as_second()).unwrap_or(self.now);

@@ -1,6 +1,6 @@
-//! What is wrong with a CustomResourceDefinition, in the order and the words of kube-apiserver. Where
-//! all versions agree on a schema, subresources or columns, it speaks of them at the top of the spec,
-//! and so does this.
+//! Validates a CustomResourceDefinition. Errors have the order and the words of kube-apiserver: if all
+//! versions have the same schema, subresources or columns, it reports them at the top of the spec, and
+//! so does this module. It does no I/O.
 
 use super::{storage_version, text, texts, versions};
 use crate::error::{FieldError, FieldErrorKind};
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const APPROVED: &str = "api-approved.kubernetes.io";
 
-/// What is wrong with a definition that has its defaults (`old` on update).
+/// The errors of a defaulted definition (`old` on update).
 pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if old.is_none() {
@@ -36,7 +36,7 @@ pub fn validate(crd: &Value, old: Option<&Value>) -> Vec<FieldError> {
     errors
 }
 
-/// Things worth telling the writer: formats that are not checked.
+/// The warnings for the writer: formats that are not checked.
 pub fn warnings(crd: &Value, old: Option<&Value>) -> Vec<String> {
     let formats = |crd: &Value| -> Vec<String> {
         let schemas = versions(crd).iter().map(|v| &v["schema"]["openAPIV3Schema"]);
@@ -104,7 +104,7 @@ fn one_of(field: &str, value: &str, known: &[&str], errors: &mut Vec<FieldError>
     }
 }
 
-/// Which parts all versions agree on.
+/// Whether all versions have the same part.
 struct Shared {
     schema: bool,
     subresources: bool,
@@ -124,7 +124,7 @@ impl Shared {
     }
 }
 
-/// The parts of a version that stand at `path`: those that are shared, or those that are not.
+/// Validates the parts of a version at `path`: with `top` the shared parts, otherwise the others.
 fn parts(version: &Value, path: &str, shared: &Shared, top: bool, errors: &mut Vec<FieldError>) {
     let status = !version["subresources"]["status"].is_null();
     let schema = &version["schema"]["openAPIV3Schema"];
@@ -160,7 +160,8 @@ fn parts(version: &Value, path: &str, shared: &Shared, top: bool, errors: &mut V
     }
 }
 
-/// With a status subresource the root may say little, or the status would escape validation.
+/// With a status subresource the root schema may use only a few fields; otherwise the status would
+/// escape validation.
 fn root_with_status(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const ALLOWED: [(&str, &str); 22] = [
         ("Description", "description"),
@@ -244,7 +245,7 @@ fn storage(crd: &Value, errors: &mut Vec<FieldError>) {
         let detail = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid("spec.versions", shown, detail));
     }
-    // The first version has a second place in the real server's internal form, and is judged there too.
+    // kube-apiserver's internal form has the first version in a second place, and reports it there too.
     if let Some(first) = list.first().map(name).filter(|first| !first.is_empty()) {
         let wrong = is_dns1035_label(&first);
         if !wrong.is_empty() {
@@ -322,8 +323,8 @@ fn json_path(path: &str, field: &str) -> Option<FieldError> {
     Some(FieldError::invalid(field, &path.into(), detail))
 }
 
-/// Brackets, parentheses and quotes are closed in the order they were opened. kube-apiserver takes any
-/// text here and then shows no column at all.
+/// Whether brackets, parentheses and quotes are closed in the order in which they were opened.
+/// kube-apiserver accepts any text here and then shows no column at all.
 fn balanced(path: &str) -> bool {
     let mut open = Vec::new();
     let mut quote = None;
@@ -444,7 +445,7 @@ fn immutable(crd: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A version in which objects may still be stored has to stay.
+/// A version in which objects may still be stored must stay.
 fn stored_versions(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let Some(old) = old else {
         if storage_version(crd).is_empty() {
@@ -469,7 +470,7 @@ fn stored_versions(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError
     }
 }
 
-/// Groups of the Kubernetes community need a word that the API was approved, or was not.
+/// API groups of the Kubernetes community need an annotation that says whether the API was approved.
 fn approval(crd: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     const SEE: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
     let group = text(&crd["spec"], "group");

@@ -1,3 +1,5 @@
+//! Tests of the validation of CustomResourceDefinitions.
+
 use super::super::tests::good;
 use super::*;
 use serde_json::json;

@@ -1,21 +1,22 @@
-//! Who is asking: a bearer token compared in constant time, or anybody at all when the router is used
-//! inside the process.
+//! Identifies the caller of a request: by a bearer token, compared in constant time, or as the
+//! administrator if the router is used inside the process. It does not decide what a caller may do;
+//! `verbs::review` does.
 
 use crate::error::ApiError;
 use crate::verbs::Identity;
 use http::{HeaderMap, header};
 use subtle::ConstantTimeEq;
 
-/// How callers are told apart.
+/// How callers are identified.
 #[derive(Clone)]
 pub enum Access {
-    /// Everybody is the administrator: for a router that no socket serves.
+    /// Every caller is the administrator: for a router that no socket serves.
     Open,
     /// Bearer tokens.
     Tokens {
-        /// May do everything.
+        /// The token that may do everything.
         admin: String,
-        /// May read everything but Secrets.
+        /// The token that may read everything but Secrets.
         read_only: String,
     },
 }
@@ -30,7 +31,7 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// The caller of a request, or 401.
+    /// The identity of a request's caller, or 401.
     pub fn identify(&self, headers: &HeaderMap) -> Result<Identity, ApiError> {
         let Self::Tokens { admin, read_only } = self else { return Ok(Identity::Admin) };
         let given = headers
@@ -49,7 +50,7 @@ impl Access {
         } else {
             return Err(ApiError::new(401, "Unauthorized", "Unauthorized"));
         };
-        // Answered as the caller's own, such a request would be answered wrongly.
+        // Answering such a request with the caller's own rights would be wrong.
         if impersonates { Err(ApiError::not_implemented("impersonation")) } else { Ok(identity) }
     }
 }

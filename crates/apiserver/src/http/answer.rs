@@ -1,5 +1,5 @@
-//! Answers: an object, a list, a Table, a watch, a Status, in the form that was agreed on. Objects go out
-//! as the bytes they are stored in wherever nothing has to be changed.
+//! Renders answers: an object, a list, a Table, a watch or a Status, in the negotiated form. An object is
+//! sent as its stored bytes if nothing in it has to change. It decides nothing; the HTTP shell calls it.
 
 use super::negotiate::{Accepted, Encoding, Form};
 use crate::error::ApiError;
@@ -16,14 +16,14 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::hash::{DefaultHasher, Hasher as _};
 
-/// How to answer for one kind.
+/// The form of an answer for one kind.
 pub(super) struct Answer<'a> {
     pub(super) kind: &'a Kind,
     pub(super) accept: Accepted,
     pub(super) include: &'a str,
 }
 
-/// A Status for a refusal.
+/// The Status of an error.
 pub(super) fn failure(error: &ApiError, encoding: Encoding) -> Response<Body> {
     if *error == ApiError::no_page() {
         return text(404, error.message.clone());
@@ -39,22 +39,22 @@ pub(super) fn failure(error: &ApiError, encoding: Encoding) -> Response<Body> {
     response
 }
 
-/// JSON.
+/// A JSON answer.
 pub(super) fn json(code: u16, value: &Value) -> Response<Body> {
     bytes(code, Bytes::from(value.to_string()))
 }
 
-/// JSON that is encoded already.
+/// A JSON answer that is already encoded.
 pub(super) fn bytes(code: u16, bytes: Bytes) -> Response<Body> {
     build(code, "application/json", Body::from(bytes))
 }
 
-/// Plain text.
+/// A plain text answer.
 pub(super) fn text(code: u16, text: impl Into<Body>) -> Response<Body> {
     build(code, "text/plain; charset=utf-8", text.into())
 }
 
-/// A value in the encoding that was agreed on.
+/// A value in the negotiated encoding.
 pub(super) fn document(value: &Value, accept: Accepted) -> Result<Response<Body>, ApiError> {
     if accept.form == Form::Discovery {
         let body = Body::from(value.to_string());
@@ -84,19 +84,20 @@ fn build(code: u16, media: &'static str, body: Body) -> Response<Body> {
     response
 }
 
-/// A short hash of a document, for cache busting only.
+/// A short hash of a document, for caches only.
 pub(super) fn hash(bytes: &[u8]) -> String {
     let mut hasher = DefaultHasher::new();
     hasher.write(bytes);
     format!("{:016X}", hasher.finish())
 }
 
-/// As in the real server: longer warnings, together, are cut to [`WARNING_RUNES`] each.
+/// If all warnings together are longer than this, each is cut to [`WARNING_RUNES`], as kube-apiserver
+/// does.
 const WARNINGS_RUNES: usize = 4096;
-/// How much of each remains then.
+/// The length of each warning then.
 const WARNING_RUNES: usize = 256;
 
-/// Adds `Warning` headers: each text once, and in all no more than a client can be expected to read.
+/// Adds `Warning` headers: each text once, and in total no more than a client can read.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for text in shortened(warnings) {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"");
@@ -129,7 +130,7 @@ impl Answer<'_> {
         self.accept == Accepted { form: Form::Object, encoding: Encoding::Json }
     }
 
-    /// The object as a value in the served version.
+    /// The object in the served version.
     fn value(&self, bytes: &[u8]) -> Result<Value, ApiError> {
         let mut value = serde_json::from_slice(bytes).map_err(ApiError::internal)?;
         self.kind.serve(&mut value);
@@ -169,7 +170,7 @@ impl Answer<'_> {
         Ok(response)
     }
 
-    /// The Status after a deletion.
+    /// The Status of a completed deletion.
     pub(super) fn deleted(&self, stored: &Bytes) -> Result<Response<Body>, ApiError> {
         let value = self.value(stored)?;
         let mut details = json!({
@@ -190,7 +191,7 @@ impl Answer<'_> {
         let mut metadata = json!({"resourceVersion": listed.revision.to_string()});
         match &listed.continue_token {
             Some(token) => metadata["continue"] = json!(token),
-            // Lists of custom objects say that there is nothing to continue.
+            // Lists of custom objects have an empty `continue` on their last page.
             None if !self.kind.strategic && self.accept.form == Form::Object => {
                 metadata["continue"] = json!("");
             }
@@ -202,7 +203,7 @@ impl Answer<'_> {
         self.items_with(&metadata, listed.items.iter().map(|(_, bytes)| bytes))
     }
 
-    /// Objects as a list.
+    /// A list of these objects.
     pub(super) fn items(&self, revision: u64, items: &[Bytes]) -> Result<Response<Body>, ApiError> {
         self.items_with(&json!({"resourceVersion": revision.to_string()}), items.iter())
     }
@@ -232,7 +233,7 @@ impl Answer<'_> {
         encoded(200, &shaped, self.accept)
     }
 
-    /// The list as stored bytes put one after the other: a large list costs a copy, not a parse.
+    /// The list made by concatenating stored bytes, so that a large list is copied, not parsed.
     fn concatenated<'b>(
         &self,
         metadata: &Value,
@@ -268,8 +269,8 @@ impl Answer<'_> {
         }))
     }
 
-    /// A stream of watch events, one JSON document a line. It ends when the kind is `superseded`, as
-    /// its objects mean something else from then on; the client begins again.
+    /// A stream of watch events, one JSON document per line. It ends when the kind is `superseded`,
+    /// because its objects then have another meaning; the client starts a new watch.
     pub(super) fn watch(
         &self,
         stream: WatchStream,
@@ -287,7 +288,7 @@ impl Answer<'_> {
         let begin = (frames, Box::pin(superseded));
         let lines = futures::stream::unfold(begin, |(mut frames, mut superseded)| async move {
             let notice = tokio::select! {
-                // What happened before the end is told: the last objects went before their kind.
+                // Events before the end are sent first: the last objects were deleted before their kind.
                 biased;
                 notice = frames.stream.next() => notice?,
                 () = &mut superseded => return None,
@@ -299,7 +300,7 @@ impl Answer<'_> {
     }
 }
 
-/// Turns notices into lines.
+/// Converts notices into lines.
 struct Frames {
     form: Form,
     include: IncludeObject,
@@ -334,7 +335,7 @@ impl Frames {
         }
     }
 
-    /// The object in its form, or nothing when the stored bytes are right as they are.
+    /// The object in its form. None: the stored bytes can be sent unchanged.
     fn object(&mut self, stored: &Bytes) -> Option<Value> {
         let kind = self.stream.kind();
         if self.form == Form::Object && kind.serves_as_stored(stored) {
@@ -355,7 +356,7 @@ impl Frames {
     fn table(&mut self, value: &Value, metadata: Value) -> Value {
         let now = jiff::Timestamp::now();
         let (columns, rows) = table::table(self.stream.kind(), &[value], self.include, now);
-        // Later events of a watch carry rows only.
+        // Only the first event of a watch carries the columns.
         let columns =
             if std::mem::replace(&mut self.columns_sent, true) { Value::Null } else { columns };
         json!({

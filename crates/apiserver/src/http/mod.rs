@@ -1,5 +1,5 @@
-//! The HTTP shell: reads requests, asks the verbs, writes answers. It holds no rule of any kind; what a
-//! path, a query or an `Accept` header means is parsed by its pure submodules.
+//! The HTTP shell: reads requests, calls the verbs, and writes answers. It has no rules of the API; its
+//! submodules parse paths, queries and `Accept` headers without I/O.
 
 pub mod access;
 pub mod answer;
@@ -34,10 +34,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use target::{ResourceTarget, Target};
 
-/// Largest body that is read.
+/// The largest body that is read.
 pub const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// The API as an axum router: to be served over a socket, or used in the same process with no socket.
+/// The API as an axum router, to be served over a socket or used in the same process.
 pub fn router(server: Arc<Server>, access: Access) -> axum::Router {
     let access = Arc::new(access);
     axum::Router::new().fallback(move |request: Request<Body>| {
@@ -50,7 +50,8 @@ async fn respond(server: &Arc<Server>, access: &Access, request: Request<Body>) 
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let header = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let encoding = negotiate::encoding(header);
-    // A panic is a bug, and one request's: whoever shares the connection or the process goes on.
+    // A panic is a bug that affects one request only: other requests of the connection or process go
+    // on.
     let routed = AssertUnwindSafe(route(server, access, request)).catch_unwind().await;
     let response = match routed {
         Ok(Ok(response)) => response,
@@ -73,7 +74,7 @@ async fn route(
     request: Request<Body>,
 ) -> Result<Response<Body>, ApiError> {
     let target = target::parse(request.uri().path());
-    // Health and version are open, as on a cluster with its default bindings.
+    // Health and version need no token, as in a cluster with its default bindings.
     match target {
         Target::Health => {
             let verbose = request.uri().query().unwrap_or_default().contains("verbose");
@@ -130,7 +131,8 @@ async fn route(
     }
 }
 
-/// Ready and alive while writes are taken; a store that has failed needs a new start.
+/// The answer of a health check. The server is ready and alive while it accepts writes; a failed store
+/// needs a restart.
 fn health(server: &Server, check: &str, verbose: bool) -> Result<Response<Body>, ApiError> {
     if let Some(why) = server.store.failure() {
         return Ok(answer::text(500, format!("[-]store failed: {why}\n{check} check failed\n")));
@@ -152,7 +154,7 @@ fn described(kinds: &Kinds, path: &str) -> Option<Document> {
     })
 }
 
-/// A request for a collection, an object or a subresource, read but not yet carried out.
+/// A parsed request for a collection, an object or a subresource.
 struct Call<'a> {
     server: &'a Arc<Server>,
     identity: Identity,
@@ -251,7 +253,7 @@ impl<'a> Call<'a> {
             return Err(ApiError::method_not_allowed());
         }
         let value = match BodyType::parse(self.content_type.as_deref())? {
-            // Only the access review asks something; the others are answered whatever they say.
+            // Only the access review uses its body; the others ignore it.
             BodyType::Protobuf if review != Review::Access => {
                 json!({"apiVersion": self.target.api_version()})
             }
@@ -352,7 +354,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// `GET …/NAME?watch=1`: a watch of the collection that shows one object.
+    /// `GET …/NAME?watch=1`: a watch of the collection with only this object.
     async fn watch_one(&self, kind: &Arc<Kind>) -> Result<Response<Body>, ApiError> {
         let mut query = self.query.clone();
         let one = format!("metadata.name={}", self.target.name);
@@ -418,7 +420,7 @@ impl<'a> Call<'a> {
 }
 
 impl Server {
-    /// A client of this server in the same process, with no socket between.
+    /// A client of this server in the same process, without a socket.
     pub fn client(self: &Arc<Self>) -> kube::Client {
         kube::Client::new(router(self.clone(), Access::Open), "default")
     }

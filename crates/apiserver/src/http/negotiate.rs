@@ -1,12 +1,12 @@
-//! Which form of an answer the client accepts: JSON or YAML, as the object itself, as a Table or as
-//! metadata only. Reads `Accept`; makes nothing.
+//! Negotiates the form of an answer from the `Accept` header: JSON or YAML, as the object itself,
+//! as a Table or as metadata only. It renders nothing; the HTTP shell calls it.
 
 use crate::error::ApiError;
 
 /// The shape of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The object as it is.
+    /// The object itself.
     Object,
     /// `meta.k8s.io/v1` Table.
     Table,
@@ -16,7 +16,7 @@ pub enum Form {
     Discovery,
 }
 
-/// How it is written.
+/// The encoding of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// `application/json`
@@ -25,7 +25,7 @@ pub enum Encoding {
     Yaml,
 }
 
-/// The answer that was agreed on.
+/// The negotiated form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// The shape.
@@ -36,7 +36,7 @@ pub struct Accepted {
 
 const JSON: Accepted = Accepted { form: Form::Object, encoding: Encoding::Json };
 
-/// The encoding for a refusal, whatever form the answer would have had.
+/// The encoding of an error, for any form of answer.
 pub fn encoding(header: Option<&str>) -> Encoding {
     let first = header.unwrap_or_default().split(',').find_map(|item| {
         match item.split(';').next().unwrap_or_default().trim() {
@@ -48,8 +48,8 @@ pub fn encoding(header: Option<&str>) -> Encoding {
     first.unwrap_or(Encoding::Json)
 }
 
-/// Picks the first alternative of an `Accept` header that this server can make. `discovery` says
-/// whether the aggregated form exists at this path.
+/// The first alternative of an `Accept` header that this server supports. `discovery`: whether this
+/// path has the aggregated form.
 pub fn accepted(header: Option<&str>, discovery: bool) -> Result<Accepted, ApiError> {
     let Some(header) = header.filter(|text| !text.trim().is_empty()) else { return Ok(JSON) };
     header.split(',').find_map(|item| alternative(item, discovery)).ok_or_else(|| {
@@ -77,7 +77,8 @@ fn alternative(item: &str, discovery: bool) -> Option<Accepted> {
             Some(("as", value)) => shape = value,
             Some(("g", value)) => group = value,
             Some(("v", value)) => version = value,
-            // `stream=watch`, `q=0.8`, `charset=utf-8`: no other form.
+            // Parameters such as `stream=watch`, `q=0.8` and `charset=utf-8` do not change the
+            // form.
             _ => {}
         }
     }

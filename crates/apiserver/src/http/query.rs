@@ -1,12 +1,13 @@
-//! Query parameters of the Kubernetes API, parsed into types once. A value that cannot be read is
-//! refused; a parameter that this server would have to ignore is refused by name.
+//! Parses the query parameters of the Kubernetes API into types, once. An invalid value is refused; a
+//! parameter with an effect that this server does not implement is refused by name. It does no I/O;
+//! the HTTP shell calls it.
 
 use super::target::percent_decode;
 use crate::error::{ApiError, FieldError};
 use serde_json::json;
 use std::num::{IntErrorKind, ParseIntError};
 
-/// A year. Whoever asks for more means that there should be no end.
+/// A year. A longer timeout means no end.
 pub const LONGEST_TIMEOUT: u64 = 365 * 24 * 60 * 60;
 
 /// How strictly unknown and duplicate fields are treated.
@@ -14,7 +15,7 @@ pub const LONGEST_TIMEOUT: u64 = 365 * 24 * 60 * 60;
 pub enum FieldValidation {
     /// Drop them silently.
     Ignore,
-    /// Drop them and say so in `Warning` headers.
+    /// Drop them and send `Warning` headers.
     #[default]
     Warn,
     /// Refuse the request.
@@ -24,20 +25,20 @@ pub enum FieldValidation {
 /// `resourceVersionMatch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionMatch {
-    /// At least as new as the version given.
+    /// At least as new as the given version.
     NotOlderThan,
-    /// That version and no other.
+    /// Exactly the given version.
     Exact,
 }
 
-/// All query parameters that any verb reads.
+/// All query parameters that a verb reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// `labelSelector`, unparsed.
     pub label_selector: String,
     /// `fieldSelector`, unparsed.
     pub field_selector: String,
-    /// `limit`; 0 means none, as do negative ones.
+    /// `limit`. 0 or negative: no limit.
     pub limit: usize,
     /// `continue`.
     pub continue_token: String,
@@ -104,7 +105,7 @@ impl Query {
                     "unsafe deletion (query parameter ignoreStoreReadErrorWithClusterBreakingPotential)",
                 ));
             }
-            // `fieldManager` names an owner for server-side apply, which is refused elsewhere; `pretty`,
+            // `fieldManager` matters only for server-side apply, which is refused elsewhere. `pretty`,
             // `force`, `timeout` and cache busters change nothing that is stored.
             _ => {}
         }
@@ -116,12 +117,12 @@ fn decode(text: &str) -> Option<String> {
     percent_decode(&text.replace('+', " "))
 }
 
-/// Kubernetes reads every value but "0" and "false" as true, the empty one too: `?watch` is a watch.
+/// Kubernetes reads every value but "0" and "false" as true, also the empty one: `?watch` is a watch.
 fn flag(value: &str) -> bool {
     !matches!(value.to_ascii_lowercase().as_str(), "0" | "false")
 }
 
-/// A number as Go reads it, or the refusal that a real server gives.
+/// A number as Go reads it, or kube-apiserver's error.
 fn number(value: &str) -> Result<i64, ApiError> {
     value.parse().map_err(|error: ParseIntError| {
         let why = match error.kind() {
@@ -132,7 +133,8 @@ fn number(value: &str) -> Result<i64, ApiError> {
     })
 }
 
-/// A real server takes a negative time and ends such a watch with an error; here it is refused.
+/// kube-apiserver accepts a negative timeout and ends such a watch with an error; this server refuses
+/// it.
 fn timeout(value: &str) -> Result<u64, ApiError> {
     let seconds = number(value)?;
     u64::try_from(seconds).map(|seconds| seconds.min(LONGEST_TIMEOUT)).map_err(|_| {

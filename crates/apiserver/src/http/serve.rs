@@ -1,4 +1,5 @@
-//! Serving the API over TLS: one listener, HTTP/1.1 and HTTP/2, until told to stop.
+//! Serves the API over TLS: one listener, HTTP/1.1 and HTTP/2, until it is told to stop. It limits
+//! connections without a token. `Cluster` calls it.
 
 use axum::Router;
 use bowline_crowd::{Door, Place};
@@ -24,18 +25,19 @@ use tower::ServiceExt as _;
 #[error("cannot use the server's certificate: {0}")]
 pub struct TlsError(String);
 
-/// How long a client may keep the server waiting before it has asked for anything: whoever may connect
-/// could else hold connections for ever, without a token.
+/// The times that a client may take. Without them, every client could hold connections forever, without a
+/// token.
 #[derive(Clone, Copy, Debug)]
 struct Patience {
-    /// For its TLS handshake.
+    /// For the TLS handshake.
     handshake: Duration,
-    /// For the head of a request, from the end of the one before. Longer than the 90 s for which Go's and
-    /// hyper's clients keep an idle connection: a server that closes first may meet a request half-way.
+    /// For the head of a request, after the end of the previous one. It is longer than the 90 s for which
+    /// Go's and hyper's clients keep an idle connection: a server that closes first may cut off a
+    /// request.
     head: Duration,
-    /// For its first request with a token.
+    /// For the first request with a token.
     stranger: Duration,
-    /// For the answer to a ping, so that a watch does not outlive a client that has vanished.
+    /// For the answer to a ping, so that a watch ends when its client has vanished.
     ping: Duration,
 }
 
@@ -46,20 +48,20 @@ const PATIENCE: Patience = Patience {
     ping: Duration::from_secs(30),
 };
 
-/// Connections without a token that there may be at once, and those of one client.
+/// The most connections without a token: in total, and of one client.
 const STRANGERS: (usize, usize) = (512, 256);
 
-/// Who has connected and not shown a token yet. Every request of its connection carries it.
+/// A connection that has not shown a token yet. Every request of the connection carries it.
 #[derive(Clone, Debug)]
 pub(super) struct Stranger(Arc<Mutex<Option<Place>>>);
 
 impl Stranger {
-    /// It has shown a token: it may stay, and others may have its place.
+    /// The connection has shown a token: it may stay, and its place is free for another.
     pub(super) fn is_known(&self) {
         drop(self.0.lock().take());
     }
 
-    /// Returns when it has to go: it is told so, or has shown no token in time.
+    /// Returns when the connection must end: it is told to, or has shown no token in time.
     async fn has_to_go(self, told: oneshot::Receiver<()>, patience: Duration) {
         let told = async {
             if told.await.is_err() {
@@ -72,7 +74,7 @@ impl Stranger {
     }
 }
 
-/// How long requests under way may take after the server was told to stop.
+/// How long running requests may take after the server is told to stop.
 const DRAIN: Duration = Duration::from_secs(2);
 
 /// TLS from a PEM certificate chain and key.
@@ -93,7 +95,7 @@ pub fn tls(certificates: &str, key: &str) -> Result<Arc<ServerConfig>, TlsError>
     Ok(Arc::new(config))
 }
 
-/// Accepts connections until `stop` becomes true, then lets requests under way end.
+/// Accepts connections until `stop` becomes true, then lets running requests end.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
@@ -120,7 +122,7 @@ pub async fn serve(
                     ));
                 }
                 Err(error) => {
-                    // Out of descriptors, most likely: without a pause this would spin.
+                    // Probably no file descriptor is left: without a pause this would spin.
                     tracing::warn!(%error, "cannot accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
@@ -133,7 +135,7 @@ pub async fn serve(
     }
 }
 
-/// Resolves when the server was told to stop, or nobody is left to tell it.
+/// Resolves when the server is told to stop, or the sender is dropped.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stopped| *stopped).await;
 }
@@ -165,7 +167,7 @@ async fn exchange(
     let accepting = tokio::time::timeout(patience.handshake, acceptor.accept(stream));
     let Ok(Ok(mut stream)) = accepting.await else { return };
     let Ok(Ok(_)) = tokio::time::timeout(patience.head, stream.fill_buf()).await else { return };
-    // Said in the handshake: guessing from the first bytes would wait for them without end.
+    // The protocol comes from the handshake: detecting it from the first bytes could wait forever.
     let builder = Builder::new(TokioExecutor::new());
     let mut builder = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => builder.http2_only(),
@@ -211,7 +213,7 @@ mod tests {
         ping: Duration::from_secs(30),
     };
 
-    /// A client's end of a connection that is being served, before its handshake.
+    /// The client's end of a connection that is served, before its handshake.
     fn served(patience: Patience) -> (DuplexStream, TlsConnector, watch::Sender<bool>) {
         let credentials =
             crate::pki::Credentials::ephemeral("test", "127.0.0.1:1".parse().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! What a request path points at. Pure: a path in, a [`Target`] out; whether the resource exists is the
-//! registry's question.
+//! Parses a request path into a [`Target`]. It does no I/O; the registry knows whether the resource
+//! exists.
 
 /// The meaning of a request path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Target {
     OpenApi(String),
     /// A collection, an object or a subresource.
     Resource(ResourceTarget),
-    /// Nothing that this server knows.
+    /// A path that this server does not know.
     Nowhere,
 }
 
@@ -46,7 +46,7 @@ pub struct ResourceTarget {
     pub name: String,
     /// Subresource, empty for the object itself.
     pub subresource: String,
-    /// Whether it was asked for by the old path of watches, `/api/v1/watch/…`.
+    /// Whether the path is the old form of watches, `/api/v1/watch/…`.
     pub watch: bool,
 }
 
@@ -61,7 +61,8 @@ impl ResourceTarget {
     }
 }
 
-/// Reads a request path. Segments are percent-decoded; a path that cannot be decoded leads nowhere.
+/// Reads a request path. Segments are percent-decoded. A path that cannot be decoded is
+/// [`Target::Nowhere`].
 pub fn parse(path: &str) -> Target {
     let mut segments = Vec::new();
     for raw in path.trim_start_matches('/').trim_end_matches('/').split('/') {
@@ -88,7 +89,7 @@ pub fn parse(path: &str) -> Target {
             Target::GroupVersion { group: (*group).to_owned(), version: (*version).to_owned() }
         }
         ["api", version, "watch", rest @ ..] => resource("", version, rest, true),
-        // An empty group is not the core group by another path.
+        // An empty group is not another path of the core group.
         ["apis", "", ..] => Target::Nowhere,
         ["apis", group, version, "watch", rest @ ..] => resource(group, version, rest, true),
         ["api", version, rest @ ..] => resource("", version, rest, false),
@@ -99,8 +100,8 @@ pub fn parse(path: &str) -> Target {
 
 fn resource(group: &str, version: &str, rest: &[&str], watch: bool) -> Target {
     let (namespace, rest) = match rest {
-        // `/namespaces/NAME`, `/namespaces/NAME/status` and `/namespaces/NAME/finalize` are about the
-        // Namespace itself; everything longer is about what lives in it.
+        // `/namespaces/NAME`, `/namespaces/NAME/status` and `/namespaces/NAME/finalize` mean the
+        // Namespace itself. Longer paths mean objects in it.
         ["namespaces", _] | ["namespaces", _, "status" | "finalize"] if group.is_empty() => {
             ("", rest)
         }
@@ -124,7 +125,7 @@ fn resource(group: &str, version: &str, rest: &[&str], watch: bool) -> Target {
     })
 }
 
-/// Decodes `%XX`; `None` when the result is not UTF-8 or an escape is broken.
+/// Decodes `%XX`. None: the result is not UTF-8, or an escape is invalid.
 pub fn percent_decode(text: &str) -> Option<String> {
     if !text.contains('%') {
         return Some(text.to_owned());

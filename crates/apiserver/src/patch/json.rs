@@ -1,5 +1,5 @@
-//! JSON patch (RFC 6902) with the limits that keep a small body from becoming a large object or a
-//! long computation. The operations themselves are those of the json-patch crate.
+//! JSON patch (RFC 6902) with limits, so that a small body causes neither a large object nor a long
+//! computation. The operations are those of the json-patch crate.
 
 use super::{does_not_apply, json_error, json_type};
 use crate::decode::MAX_DEPTH;
@@ -8,15 +8,15 @@ use json_patch::jsonptr::Pointer;
 use json_patch::{PatchOperation, patch_unsafe};
 use serde_json::Value;
 
-/// As in the real server.
+/// The most operations, as in kube-apiserver.
 const MAX_OPERATIONS: usize = 10_000;
-/// As in the real server: how much all `copy` operations of a patch may add together.
+/// The most bytes that all `copy` operations of a patch may add, as in kube-apiserver.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
-/// Nodes visited and list items shifted by one patch. Millions are a second; a list of a million items
-/// shifted ten thousand times is not.
+/// The most nodes visited and list items shifted by one patch. Millions take a second; shifting a list
+/// of a million items ten thousand times takes too long.
 const MAX_WORK: usize = 100_000_000;
 
-/// Reads the operations. Those that no server could run are refused here as they would be later.
+/// Reads the operations. Operations that cannot run on any object are refused here.
 pub(super) fn parse(body: &[u8]) -> Result<json_patch::Patch, ApiError> {
     let decoding = |text: String| ApiError::bad_request(format!("error decoding patch: {text}"));
     let operations = match serde_json::from_slice(body).map_err(|e| decoding(json_error(&e)))? {
@@ -46,14 +46,14 @@ pub(super) fn parse(body: &[u8]) -> Result<json_patch::Patch, ApiError> {
                 json_type(&operation)
             )));
         };
-        // A value that is left out is null to the real server.
+        // kube-apiserver reads an absent value as null.
         operation.entry("value").or_insert(Value::Null);
         serde_json::from_value(Value::Object(operation)).map_err(|_| does_not_apply())
     };
     Ok(json_patch::Patch(operations.into_iter().map(read).collect::<Result<_, _>>()?))
 }
 
-/// Runs the operations one after the other on a copy of the object.
+/// Applies the operations in order to a copy of the object.
 pub(super) fn apply(object: &Value, patch: &json_patch::Patch) -> Result<Value, ApiError> {
     let mut document = object.clone();
     let mut limits = Limits::default();
@@ -68,7 +68,7 @@ pub(super) fn apply(object: &Value, patch: &json_patch::Patch) -> Result<Value, 
     Ok(document)
 }
 
-/// The real server reads an absent member as null when it tests.
+/// In a test, kube-apiserver reads an absent member as null.
 fn absent_as_null(document: &Value, operation: &PatchOperation) -> bool {
     let PatchOperation::Test(test) = operation else { return false };
     test.value.is_null()
@@ -76,7 +76,7 @@ fn absent_as_null(document: &Value, operation: &PatchOperation) -> bool {
         && parent(document, &test.path).is_some_and(Value::is_object)
 }
 
-/// The real server adds a member that is to be replaced and is not there.
+/// kube-apiserver adds an absent member that should be replaced.
 fn replaced_absent(document: &mut Value, operation: &PatchOperation) -> bool {
     let PatchOperation::Replace(replace) = operation else { return false };
     let Some((parent, last)) = replace.path.split_back() else { return false };
@@ -89,7 +89,7 @@ fn replaced_absent(document: &mut Value, operation: &PatchOperation) -> bool {
     true
 }
 
-/// What a patch has used up so far.
+/// What a patch has used so far.
 #[derive(Default)]
 struct Limits {
     copied: usize,
@@ -138,22 +138,22 @@ impl Limits {
     }
 }
 
-/// Refuses to put a value where the document would become too deep.
+/// Refuses a value that would make the document too deep.
 fn place(path: &Pointer, value: &Value) -> Result<(), ApiError> {
     if path.count() + depth(value) > MAX_DEPTH { Err(does_not_apply()) } else { Ok(()) }
 }
 
-/// The value that holds what the pointer points to.
+/// The parent of the value to which the pointer points.
 fn parent<'a>(document: &'a Value, path: &Pointer) -> Option<&'a Value> {
     document.pointer(path.split_back()?.0.as_str())
 }
 
-/// How many items an insertion or removal at this place moves at most.
+/// The most items that an insertion or removal at this place shifts.
 fn shifted(document: &Value, path: &Pointer) -> usize {
     parent(document, path).and_then(Value::as_array).map_or(0, Vec::len)
 }
 
-/// How many containers lie in one another.
+/// The depth of nested containers.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
@@ -162,7 +162,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// How many values there are.
+/// The number of values.
 fn nodes(value: &Value) -> usize {
     match value {
         Value::Array(list) => 1 + list.iter().map(nodes).sum::<usize>(),
@@ -171,7 +171,7 @@ fn nodes(value: &Value) -> usize {
     }
 }
 
-/// The length as JSON, near enough for a limit.
+/// The approximate length as JSON.
 fn size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 5,

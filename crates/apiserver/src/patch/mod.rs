@@ -1,6 +1,5 @@
-//! JSON patch, merge patch and strategic merge patch over plain values. It parses a body once and
-//! applies it to an object as often as a commit is tried again; it knows no kind and writes nothing.
-//! Called by the write path.
+//! JSON patch, merge patch and strategic merge patch of plain values. A body is parsed once and
+//! applied at every retry of the commit. It does no I/O and knows no kind; the write path calls it.
 
 mod json;
 mod order;
@@ -11,27 +10,27 @@ use crate::kind::Kind;
 use crate::schema::Schema;
 use serde_json::{Map, Value};
 
-/// The media types of patches that this server reads, as it lists them in a refusal.
+/// The media types of patches, in the order of the error message.
 const ACCEPTED: [&str; 3] = [
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
 ];
 
-/// A change to an object, parsed.
+/// A parsed patch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// RFC 6902.
     Json(json_patch::Patch),
     /// RFC 7386.
     Merge(Value),
-    /// Kubernetes' own: a merge patch that merges lists by key. Built-in kinds only.
+    /// Kubernetes' own format: a merge patch that merges lists by key. Built-in kinds only.
     Strategic(Value),
 }
 
 impl Patch {
-    /// As [`Patch::parse`] for one kind: strategic merge patches are for built-in kinds alone, and the
-    /// two sorts of kinds refuse foreign content types in words of their own, as on a real server.
+    /// As [`Patch::parse`] for one kind: only built-in kinds accept strategic merge patches. Built-in
+    /// and custom kinds refuse other content types in different words, as in kube-apiserver.
     pub fn parse_for(kind: &Kind, content_type: &str, body: &[u8]) -> Result<Patch, ApiError> {
         match Self::parse(content_type, body) {
             Ok(Patch::Strategic(_)) if !kind.strategic => Err(unknown_format(&ACCEPTED[..2])),
@@ -65,7 +64,7 @@ impl Patch {
         }
     }
 
-    /// The object after this change. Nothing is kept of a change that fails half-way.
+    /// The object after the patch. If the patch fails, nothing is changed.
     pub fn apply(&self, object: &Value, schema: &Schema) -> Result<Value, ApiError> {
         let patched = match self {
             Patch::Json(patch) => json::apply(object, patch)?,
@@ -77,7 +76,7 @@ impl Patch {
             Patch::Strategic(patch) => strategic::apply(object, patch, schema)?,
         };
         if patched.is_object() {
-            // What no body may hold, no patch may make.
+            // The limits of a body also hold for the result of a patch.
             crate::decode::check(&patched).map_err(ApiError::bad_request)?;
             return Ok(patched);
         }
@@ -107,12 +106,12 @@ fn unknown_format(accepted: &[&str]) -> ApiError {
     ))
 }
 
-/// What is wrong with the JSON, in the words of the real server where that is one sentence.
+/// The JSON error, in kube-apiserver's words if they are simple.
 fn json_error(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
-/// An object or null, or the 400 that a real server gives for anything else.
+/// An object or null, or kube-apiserver's 400.
 fn object(body: &[u8], prefix: &str) -> Result<Value, ApiError> {
     let value: Value = serde_json::from_slice(body)
         .map_err(|error| ApiError::bad_request(format!("{prefix}{}", json_error(&error))))?;
@@ -125,8 +124,8 @@ fn object(body: &[u8], prefix: &str) -> Result<Value, ApiError> {
     }
 }
 
-/// RFC 7386, with the one addition of the real server: null members of new values disappear even
-/// below lists. Clients that write out absent fields as null depend on it.
+/// RFC 7386 with kube-apiserver's one addition: null members of new values are removed, even inside
+/// lists. Clients that write absent fields as null depend on it.
 fn merge(target: &mut Value, patch: &Value) {
     let (Value::Object(target), Value::Object(patch)) = (&mut *target, patch) else {
         *target = patch.clone();
@@ -142,7 +141,7 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Drops every null member, in lists too. Nulls that are items of lists stay.
+/// Removes all null members, also inside lists. Null items of lists stay.
 fn prune_nulls(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -154,13 +153,13 @@ fn prune_nulls(value: &mut Value) {
     }
 }
 
-/// The 422 of a patch that was understood and does not fit the object. The real server says no more.
+/// The 422 of a valid patch that does not fit the object. kube-apiserver gives no details.
 fn does_not_apply() -> ApiError {
     ApiError::new(422, "Invalid", "the server rejected our request due to an error in our request")
         .generic()
 }
 
-/// What Go's decoder calls the type of a JSON value.
+/// Go's name of a JSON value's type.
 fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -172,7 +171,7 @@ fn json_type(value: &Value) -> &'static str {
     }
 }
 
-/// The Go type of a decoded value, as messages of the real server print it.
+/// The Go type of a decoded value, as kube-apiserver's messages show it.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",

@@ -1,21 +1,22 @@
-//! The order of merged lists: what the patch says comes first, what only the server has keeps its
-//! place among them as well as it can. All in linear time, by position tables.
+//! The order of merged lists: items of the patch come in its order, and other items keep their
+//! relative place as well as possible. It takes linear time, by position tables. [`super::strategic`]
+//! calls it.
 
 use super::strategic::{failed, wrong_type};
 use crate::error::ApiError;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// How items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Clone, Copy)]
 pub(super) enum Items<'a> {
-    /// Scalars, by themselves.
+    /// Scalars, by their value.
     Plain,
     /// Maps, by this member.
     Keyed(&'a str),
 }
 
-/// What identifies an item, as JSON text.
+/// The identity of an item, as JSON text.
 pub(super) fn key_of(item: &Value, items: Items<'_>) -> Result<String, ApiError> {
     let key = match (items, item) {
         (Items::Plain, Value::Object(_) | Value::Array(_)) => {
@@ -30,7 +31,7 @@ pub(super) fn key_of(item: &Value, items: Items<'_>) -> Result<String, ApiError>
     Ok(key.to_string())
 }
 
-/// Where each item stands first.
+/// The first position of each item.
 pub(super) fn positions(
     list: &[Value],
     items: Items<'_>,
@@ -42,8 +43,8 @@ pub(super) fn positions(
     Ok(positions)
 }
 
-/// Puts `merged` in order. Items named in `wanted` follow it, the others follow `old`; where the two
-/// meet, an item of the server goes before one of the patch only if it did so in `old`.
+/// Sorts `merged`. Items in `wanted` follow its order, others follow `old`. An item of the server
+/// stands before one of the patch only if it did so in `old`.
 pub(super) fn arrange(
     merged: Vec<Value>,
     wanted: &[Value],
@@ -79,8 +80,8 @@ pub(super) fn arrange(
     Ok(result)
 }
 
-/// Refuses a patch list whose items are not all in `wanted`, in the same order. Items with a directive
-/// of their own do not count.
+/// Refuses a patch list whose items are not all in `wanted` and in the same order. Items with a
+/// directive are ignored.
 pub(super) fn check(patch: &[Value], wanted: &[Value], items: Items<'_>) -> Result<(), ApiError> {
     if patch.is_empty() || wanted.is_empty() {
         return Ok(());
@@ -96,7 +97,7 @@ pub(super) fn check(patch: &[Value], wanted: &[Value], items: Items<'_>) -> Resu
     for item in patch {
         match item.get("$patch") {
             Some(directive) if directive == "delete" => continue,
-            // Nothing but a deletion may follow the last item that is in order.
+            // Only deletions may follow the last item in order.
             _ if rest.is_empty() => return Err(differs()),
             Some(_) => continue,
             None => {}
@@ -113,7 +114,7 @@ pub(super) fn check(patch: &[Value], wanted: &[Value], items: Items<'_>) -> Resu
     Ok(())
 }
 
-/// A value as Go prints it with `%v`, which is how it stands in messages.
+/// A value in Go's `%v` format, as messages show it.
 pub(super) fn go_format(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

@@ -1,6 +1,6 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists are maps or sets, and
-//! obeys directives (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`).
-//! `kubectl apply` and `kubectl edit` send nothing else for built-in kinds.
+//! Strategic merge patch: a merge patch that reads from the schema which lists are maps or sets, and
+//! follows directives (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`).
+//! `kubectl apply` and `kubectl edit` send only this format for built-in kinds.
 
 use super::order::{self, Items};
 use super::{does_not_apply, go_type, prune_nulls};
@@ -45,7 +45,7 @@ fn merge_map(target: &mut Object, patch: &Object, schema: Option<&Schema>) -> Re
     if let Some(keys) = patch.get(RETAIN_KEYS) {
         retain_keys(target, patch, keys)?;
     }
-    // An ordered list is merged together with its order, so its key is done afterwards.
+    // A list with an order directive is merged together with its order, so its key is done then.
     let mut done = HashSet::new();
     for (key, value) in patch {
         if let Some(field) = directive_field(key, SET_ORDER, "setElementOrder list")?
@@ -100,7 +100,7 @@ fn merge_member(
     Ok(())
 }
 
-/// Merges a list whose strategy is merge: maps by key, scalars as a set.
+/// Merges a list with strategy merge: maps by key, scalars as a set.
 fn merge_list(
     old: Vec<Value>,
     patch: &[Value],
@@ -133,8 +133,8 @@ fn merge_list(
     order::arrange(merged, &patch, &old, items)
 }
 
-/// Obeys the elements of a patch list that carry `$patch` and returns the list without what they
-/// delete, and the elements without them.
+/// Applies the elements of a patch list that have `$patch`. Returns the list without what they
+/// delete, and the other elements.
 fn special_elements(
     mut old: Vec<Value>,
     patch: &[Value],
@@ -168,7 +168,7 @@ fn special_elements(
     if replace {
         return Ok((ordinary.into_iter().filter_map(fresh).collect(), Vec::new()));
     }
-    // An old item without its key is refused when the list is put in order.
+    // An old item without its key is refused later, when the list is sorted.
     old.retain(|item| {
         order::key_of(item, Items::Keyed(key)).map_or(true, |key| !deleted.contains(&key))
     });
@@ -204,8 +204,8 @@ fn merge_by_key(
     Ok(list)
 }
 
-/// Merges the list `field` and puts it in the order that the patch asks for. False when there is
-/// neither an old nor a new list.
+/// Merges the list `field` and sorts it as the patch requests. False: there is neither an old nor a
+/// new list.
 fn merge_ordered(
     target: &mut Object,
     patch: &Object,
@@ -220,7 +220,7 @@ fn merge_ordered(
         Value::Array(list) => Ok(list.clone()),
         other => Err(wrong_type("[]interface {}", other)),
     };
-    // An empty list is stored as none by the real server.
+    // kube-apiserver stores an empty list as absent.
     let old = target.get(field).map(list).transpose()?.filter(|list| !list.is_empty());
     let new = patch.get(field).map(list).transpose()?;
     let member = schema.and_then(|schema| schema.member(field));
@@ -252,8 +252,8 @@ fn merge_ordered(
     Ok(true)
 }
 
-/// The order that counts as the server's: what the patch deletes makes room, at the end, for what it
-/// adds. The real server does so by reusing the old list, and kubectl's users see the effect.
+/// The order that counts as the server's: the old items that stay, then at most as many added items
+/// as the patch deletes. kube-apiserver does this by reusing the old list, and kubectl shows the effect.
 fn order_after_merge(old: &[Value], patch: &[Value], key: &str) -> Result<Vec<Value>, ApiError> {
     if patch.iter().any(|element| element.get(PATCH).is_some_and(|d| d == "replace")) {
         return Ok(old.to_vec());
@@ -286,7 +286,7 @@ fn delete_from(target: &mut Object, field: &str, unwanted: &Value) -> Result<(),
     Ok(())
 }
 
-/// Clears every member that the directive does not name. All that the patch sets must be named.
+/// Removes all members that the directive does not name. It must name all that the patch sets.
 fn retain_keys(target: &mut Object, patch: &Object, keys: &Value) -> Result<(), ApiError> {
     let bad = || ApiError::bad_request("invalid patch format of retainKeys");
     let keys: HashSet<&str> =
@@ -301,8 +301,8 @@ fn retain_keys(target: &mut Object, patch: &Object, keys: &Value) -> Result<(), 
     Ok(())
 }
 
-/// A value as it is stored where there was nothing to merge with: without directives, without nulls.
-/// None for a value that asks for its own deletion.
+/// A new value as it is stored: without directives and nulls. None: the value requests its own
+/// deletion.
 fn fresh(mut value: Value) -> Option<Value> {
     prune_nulls(&mut value);
     without_directives(value)
@@ -322,12 +322,12 @@ fn without_directives(value: Value) -> Option<Value> {
     }
 }
 
-/// Whether a key is for the server and never stored.
+/// Whether a key is a directive, which is never stored.
 fn is_directive(key: &str) -> bool {
     key == PATCH || key == RETAIN_KEYS || key.starts_with(SET_ORDER) || key.starts_with(DELETE_FROM)
 }
 
-/// The field that `$prefix/field` is about; none when the key is another.
+/// The field of a key `$prefix/field`. None: the key is another one.
 fn directive_field<'a>(
     key: &'a str,
     prefix: &str,
@@ -342,13 +342,13 @@ fn directive_field<'a>(
     }
 }
 
-/// `merge`, `replace` or nothing; `retainKeys` concerns only those who make patches.
+/// `merge`, `replace` or empty. `retainKeys` matters only to clients that create patches.
 fn strategy(schema: Option<&Schema>) -> &str {
     let both = schema.and_then(|schema| schema.node().patch_strategy.as_deref());
     both.unwrap_or_default().split(',').find(|one| *one != "retainKeys").unwrap_or_default()
 }
 
-/// The one type of all items.
+/// The common type of all items.
 fn element_type(old: &[Value], new: &[Value]) -> Result<&'static str, ApiError> {
     let mut types = old.iter().chain(new).map(go_type);
     let Some(first) = types.next() else {
@@ -365,7 +365,8 @@ fn element_type(old: &[Value], new: &[Value]) -> Result<&'static str, ApiError> 
     Ok(first)
 }
 
-/// The real server has no code for these and answers 500 without a reason. Clients show the message.
+/// kube-apiserver has no code for these errors and answers 500 without a reason. Clients show the
+/// message.
 pub(super) fn failed(message: String) -> ApiError {
     ApiError::new(500, "", message)
 }

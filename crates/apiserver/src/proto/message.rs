@@ -1,5 +1,5 @@
-//! One protobuf message into one JSON object, by the table. Pure; it recurses only as deep as messages
-//! contain each other, which the table bounds.
+//! Converts one protobuf message into one JSON object by the table. It does no I/O. It recurses only
+//! as deep as messages contain each other, which the table bounds.
 
 use super::table::{Field, Message, Shape, Table, Type};
 use super::wire::{Fault, Reader, Wire};
@@ -8,14 +8,14 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// What went wrong, and the message and field where.
+/// The place (`message.field`), and what is wrong there.
 pub(super) type Failure = (String, Fault);
 
-/// How many JSON objects a body may become. An object costs some hundred bytes of memory and as few as
-/// four on the wire; no kind of ours comes near this number.
+/// The most JSON objects that a body may become. An object costs some hundred bytes of memory and may
+/// take only four bytes of the body; no kind comes near this number.
 const MOST_OBJECTS: usize = 100_000;
 
-/// The object of one body.
+/// The JSON object of one body.
 pub(super) fn read(
     table: &Table,
     message: &Message,
@@ -32,8 +32,8 @@ struct Decoder<'t> {
 }
 
 impl<'t> Decoder<'t> {
-    /// Reads the fields of `bytes` into `out`. A field that stands again replaces or continues the
-    /// former, as protobuf has it.
+    /// Reads the fields of `bytes` into `out`. If a field occurs again, it replaces or continues the
+    /// earlier one, as protobuf defines.
     fn read(
         &mut self,
         message: &Message,
@@ -102,7 +102,7 @@ impl<'t> Decoder<'t> {
         Ok(())
     }
 
-    /// A value in a list or map, where even a zero counts.
+    /// A value in a list or map. Here even a zero is kept.
     fn item(
         &mut self,
         type_: Type,
@@ -127,7 +127,7 @@ impl<'t> Decoder<'t> {
     }
 }
 
-/// Key and value of a map entry. Either may be left out, which means zero.
+/// Key and value of a map entry. Either may be absent, which means zero.
 fn entry<'a>(type_: Type, wire: Wire<'a>) -> Result<(&'a str, Wire<'a>), Fault> {
     let mut key = "";
     let mut value = match type_ {
@@ -145,7 +145,7 @@ fn entry<'a>(type_: Type, wire: Wire<'a>) -> Result<(&'a str, Wire<'a>), Fault> 
     Ok((key, value))
 }
 
-/// The JSON of a value that is not an ordinary message; null for a time that is not set.
+/// The JSON of a value that is not an ordinary message. Null: a time that is not set.
 fn scalar(type_: Type, wire: Wire<'_>) -> Result<Value, Fault> {
     Ok(match type_ {
         Type::Text => wire.text()?.into(),
@@ -165,14 +165,15 @@ fn scalar(type_: Type, wire: Wire<'_>) -> Result<Value, Fault> {
 }
 
 fn integer(type_: Type, number: u64) -> Value {
-    // Negative numbers travel as 64 bits even in 32-bit fields; the upper half is sign only.
+    // Negative numbers are sent as 64 bits even in 32-bit fields; the upper half only repeats the
+    // sign.
     match type_ {
         Type::Int32 => (number as i32).into(),
         _ => number.cast_signed().into(),
     }
 }
 
-/// The first field of a message that has only that.
+/// The value of a message with a single field.
 fn member(bytes: &[u8]) -> Result<Wire<'_>, Fault> {
     let mut only = Wire::Bytes(&[]);
     let mut fields = Reader::new(bytes);
@@ -198,8 +199,8 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, Fault> {
     Ok(if is_text { text.into() } else { integer(Type::Int32, number) })
 }
 
-/// A time with that many digits behind the point. An empty message is the time that is not set; the
-/// epoch is a time like any other.
+/// A time with this many fractional digits. An empty message is a time that is not set; the epoch is
+/// an ordinary time.
 fn time(bytes: &[u8], digits: usize) -> Result<Value, Fault> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -215,7 +216,7 @@ fn time(bytes: &[u8], digits: usize) -> Result<Value, Fault> {
     }
     let at = Timestamp::new(seconds, nanos).map_err(|_| Fault::Time)?;
     let text = if digits == 0 { format!("{at:.0}") } else { format!("{at:.6}") };
-    // RFC 3339 has no sign and four digits for the year.
+    // RFC 3339 has no sign and four-digit years.
     if text.starts_with('-') { Err(Fault::Time) } else { Ok(text.into()) }
 }
 

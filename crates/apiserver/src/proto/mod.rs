@@ -1,10 +1,10 @@
-//! Request bodies in the protobuf form of Kubernetes, turned into the JSON that the same client would
-//! have sent. It reads the built-in kinds only and never writes protobuf: answers are always JSON. The
-//! HTTP shell calls it before anything else looks at a body.
+//! Converts request bodies in Kubernetes protobuf into the JSON that the same client would have sent.
+//! It reads the built-in kinds only and never writes protobuf: answers are always JSON. The HTTP shell
+//! calls it before anything else reads a body.
 //!
-//! The outcome is what Go's JSON would hold, without the parts that say nothing: nulls, and empty
-//! structs that are no pointers. A zero that Go would write (a pointer that is set, a required field)
-//! stays, as `replicas: 0` does. Unknown fields are skipped, as the real server does.
+//! The result is Go's JSON of the object without meaningless parts: without nulls, and without empty
+//! structs that are not pointers. A zero that Go writes (a pointer that is set, or a required field)
+//! stays, as in `replicas: 0`. Unknown fields are skipped, as kube-apiserver does.
 
 mod message;
 mod table;
@@ -17,14 +17,14 @@ use wire::{Fault, Reader};
 /// The media type of Kubernetes protobuf.
 pub const CONTENT_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// The four bytes in front of the envelope.
+/// The first four bytes of a body, before the envelope.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What a real server says where they are missing.
+/// kube-apiserver's message if they are missing.
 const NO_MAGIC: &str =
     "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
 
-/// Whether a `Content-Type` says Kubernetes protobuf. Parameters do not matter.
+/// Whether a `Content-Type` is Kubernetes protobuf. Its parameters do not matter.
 pub fn is_protobuf(content_type: &str) -> bool {
     let media_type = content_type.split(';').next().unwrap_or_default();
     media_type.trim().eq_ignore_ascii_case(CONTENT_TYPE)
@@ -32,7 +32,7 @@ pub fn is_protobuf(content_type: &str) -> bool {
 
 /// The JSON value of a protobuf body: a built-in kind, DeleteOptions or a SelfSubjectAccessReview.
 ///
-/// The caller limits the size of the body; how much memory it may become is limited here.
+/// The caller limits the size of the body; this function limits the memory that it becomes.
 pub fn decode(body: &[u8]) -> Result<Value, ApiError> {
     if body.is_empty() {
         return Err(ApiError::bad_request("empty data"));
@@ -61,7 +61,7 @@ fn bad(place: &str, fault: &Fault) -> ApiError {
     ApiError::bad_request(format!("couldn't read protobuf: {place}: {fault}"))
 }
 
-/// `runtime.Unknown`: what is inside, and of which kind it is.
+/// `runtime.Unknown`: the encoded object and its kind.
 #[derive(Default)]
 struct Envelope<'a> {
     api_version: &'a str,
@@ -104,7 +104,7 @@ impl<'a> Envelope<'a> {
                 )));
             }
         }
-        // Nobody sends these; to read them as if they were plain would store something else.
+        // No client sends an encoded body. Reading it as a plain one would store a wrong object.
         if !self.content_encoding.is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the content encoding {:?} of the protobuf envelope is not supported",

@@ -1,6 +1,6 @@
 //! The fields of every protobuf message that this server reads, parsed once from `fields.txt`, which
-//! `examples/proto_fields.rs` writes. The table says how a field is named and shaped in JSON; it holds
-//! no code per kind.
+//! `examples/proto_fields.rs` writes. The table has the JSON name and shape of each field. It has no code
+//! for single kinds; `message` uses it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -15,7 +15,7 @@ pub(super) struct Table {
 /// One protobuf message.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// Such as `core/v1.Pod`.
+    /// The name, such as `core/v1.Pod`.
     pub(super) name: &'static str,
     fields: HashMap<u32, Field>,
 }
@@ -25,22 +25,22 @@ pub(super) struct Message {
 pub(super) struct Field {
     /// The JSON name; `-` for a message whose fields belong to its parent.
     pub(super) name: &'static str,
-    /// Whether Go's JSON leaves the zero value out (`omitempty`, not a pointer).
+    /// Whether Go's JSON leaves out the zero value (`omitempty`, not a pointer).
     pub(super) omit_zero: bool,
-    /// How often the value may stand.
+    /// How often the value may occur.
     pub(super) shape: Shape,
     /// The type of one value.
     pub(super) type_: Type,
 }
 
-/// How often a value may stand in its field.
+/// How often a value may occur in its field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Shape {
     /// Once.
     One,
     /// Any number of times.
     List,
-    /// Any number of times, each under a key.
+    /// Any number of times, each with a key.
     Map,
 }
 
@@ -57,9 +57,9 @@ pub(super) enum Type {
     Int64,
     /// Bytes, base64 in JSON.
     Bytes,
-    /// Seconds, RFC 3339 in JSON.
+    /// A time in whole seconds, RFC 3339 in JSON.
     Time,
-    /// Microseconds, RFC 3339 in JSON.
+    /// A time in microseconds, RFC 3339 in JSON.
     MicroTime,
     /// A message that holds an integer or a string.
     IntOrString,
@@ -73,7 +73,7 @@ pub(super) enum Type {
 
 static TABLE: LazyLock<Result<Table, String>> = LazyLock::new(|| parse(include_str!("fields.txt")));
 
-/// The table; an error only if the generated file is broken, which a test rules out.
+/// The table. An error only if the generated file is broken; a test checks it.
 pub(super) fn table() -> Result<&'static Table, &'static str> {
     TABLE.as_ref().map_err(String::as_str)
 }
@@ -168,7 +168,7 @@ mod tests {
         assert!(table.kind("apps/v1", "Pod").is_none());
     }
 
-    /// The decoder has no depth limit because it needs none: a body cannot nest deeper than the table.
+    /// The decoder needs no depth limit: a body cannot nest deeper than the table.
     #[test]
     fn no_message_contains_itself() {
         fn depth(table: &Table, at: usize, above: &mut Vec<usize>) -> usize {
@@ -187,10 +187,11 @@ mod tests {
         assert!(deepest.is_some_and(|levels| levels < 20), "{deepest:?}");
     }
 
-    /// The schemas are those of the next release: fields may be missing here, and none may be unknown there.
+    /// The schemas are those of the next release. They may have fields that the table lacks, but must have
+    /// all of the table's.
     #[test]
     fn every_name_is_a_field_of_the_published_schemas() {
-        /// An alpha field that the next release replaced.
+        /// An alpha field that the next release removed.
         const GONE: (&str, &str) = ("core/v1.NodeAllocatableResourceClaimStatus", "resources");
         fn names(table: &Table, message: &Message) -> Vec<&'static str> {
             let inner = |field: &Field| match field.type_ {
@@ -205,7 +206,7 @@ mod tests {
         for message in &table.messages {
             let end = format!(".{}", message.name.replace('/', "."));
             let mut found = definitions.iter().filter(|(name, _)| name.ends_with(&end));
-            // Those that are inlined everywhere are in no schema.
+            // Messages that are always inlined have no schema.
             let Some((_, schema)) = found.next() else { continue };
             compared += 1;
             for name in names(table, message) {

@@ -1,3 +1,5 @@
+//! Tests of the protobuf decoder, also with bodies that kubectl sent.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -60,7 +62,7 @@ fn decoded(api_version: &str, kind: &str, raw: impl AsRef<[u8]>) -> Value {
     decode(&body(api_version, kind, raw)).expect("decodes")
 }
 
-/// A Pod of only that spec.
+/// A Pod with only this spec.
 fn pod(spec: impl AsRef<[u8]>) -> Value {
     decoded("v1", "Pod", field(2, spec))["spec"].take()
 }
@@ -71,7 +73,7 @@ fn refusal(body: &[u8]) -> String {
     error.message
 }
 
-/// The same without nulls and empty objects. None of the fixtures has one that means something.
+/// The value without nulls and empty objects. No fixture has one that means something.
 fn terse(value: Value) -> Value {
     match value {
         Value::Object(map) => map

@@ -1,19 +1,20 @@
 //! The protobuf wire format: tags, varints and lengths, read one field at a time from a slice. It
-//! copies nothing and allocates nothing; what the fields mean is the business of the message decoder.
+//! copies nothing and allocates nothing. The message decoder calls it and knows the meaning of the
+//! fields.
 
-/// The value of one field as it stands on the wire.
+/// The value of one field on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wire<'a> {
     /// Integers, booleans.
     Varint(u64),
     /// Strings, bytes, messages, map entries, packed lists.
     Bytes(&'a [u8]),
-    /// Fixed-width numbers and groups: no message of Kubernetes that we read has them, so they are
-    /// passed over.
+    /// Fixed-width numbers and groups. No Kubernetes message that is read here has them, so they are
+    /// skipped.
     Skipped,
 }
 
-/// Why bytes are not protobuf, or not the message they should be.
+/// Why bytes are not protobuf, or not the expected message.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum Fault {
     /// The bytes end inside a field.
@@ -25,28 +26,28 @@ pub(super) enum Fault {
     /// A tag without a valid field number and wire type.
     #[error("{0} is not a valid tag")]
     Tag(u64),
-    /// A group ends that did not begin, or the other way round.
+    /// The end of a group without its begin, or a begin without its end.
     #[error("a group is not closed")]
     Group,
-    /// A string that is not text.
+    /// A string that is not UTF-8.
     #[error("a string is not valid UTF-8")]
     Utf8,
-    /// A length where a number belongs, or the other way round.
+    /// Bytes in place of a number, or a number in place of bytes.
     #[error("the wire type is not that of the field")]
     WireType,
-    /// A time outside the years that RFC 3339 can write.
+    /// A time outside the years that RFC 3339 can express.
     #[error("the time is out of range")]
     Time,
-    /// More objects than any honest body holds.
+    /// More than `MOST_OBJECTS` objects.
     #[error("there are too many objects in the body")]
     TooMany,
-    /// Embedded JSON that is none.
+    /// Embedded JSON that cannot be parsed.
     #[error("the embedded JSON is invalid: {0}")]
     Json(String),
 }
 
 impl<'a> Wire<'a> {
-    /// The number, where one belongs.
+    /// The number. An error if the value is not a number.
     pub(super) fn number(self) -> Result<u64, Fault> {
         match self {
             Self::Varint(number) => Ok(number),
@@ -54,7 +55,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// The bytes, where bytes belong.
+    /// The bytes. An error if the value is not bytes.
     pub(super) fn bytes(self) -> Result<&'a [u8], Fault> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -62,26 +63,26 @@ impl<'a> Wire<'a> {
         }
     }
 
-    /// The text, where text belongs.
+    /// The text. An error if the value is not UTF-8 text.
     pub(super) fn text(self) -> Result<&'a str, Fault> {
         std::str::from_utf8(self.bytes()?).map_err(|_| Fault::Utf8)
     }
 }
 
-/// The fields of a message that are still to be read.
+/// The fields of a message that are not read yet.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of all the fields in `bytes`.
+    /// A reader of the fields in `bytes`.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    /// Field number and value of the next field; none at the end.
+    /// The number and value of the next field. None: the end.
     pub(super) fn field(&mut self) -> Result<Option<(u32, Wire<'a>)>, Fault> {
-        // Groups nest as deep as a hostile body likes, so they are counted, not descended into.
+        // A hostile body may nest groups to any depth, so they are counted, without recursion.
         let mut outermost = 0;
         let mut depth = 0u32;
         while !self.rest.is_empty() {
@@ -113,7 +114,7 @@ impl<'a> Reader<'a> {
         if depth == 0 { Ok(None) } else { Err(Fault::Group) }
     }
 
-    /// A bare varint, as packed lists hold them; none at the end.
+    /// A bare varint of a packed list. None: the end.
     pub(super) fn packed(&mut self) -> Result<Option<u64>, Fault> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }

@@ -1,13 +1,13 @@
-//! `x-kubernetes-validations`: rules in CEL, compiled once per schema and run on every write of an
-//! object that passed the schema's own validation.
+//! `x-kubernetes-validations`: CEL rules, compiled once for each schema and run on every write of an object that has
+//! passed the schema's own validation. It does no I/O.
 //!
-//! The expressions run on kube-cel's functions and the `cel` interpreter; the walk over the object is
-//! here, because kube-cel's own pairs list items with their predecessors by index instead of by key,
-//! escapes field names otherwise than Kubernetes, and gives `oldSelf` no optional type.
+//! The expressions run with kube-cel's functions in the `cel` interpreter. The walk over the object is here, because
+//! kube-cel's walk matches old and new list items by index instead of by key, escapes field names differently than
+//! Kubernetes, and gives `oldSelf` no optional type.
 //!
-//! What differs from kube-apiserver: cost is limited while rules run ([`super::cel_cost`]) and never
-//! estimated beforehand, lists of type set or map compare in order, and of types only what [`super::cel_check`] infers is checked beforehand. `sortBy`,
-//! `cel.bind`, `optMap`, `type` and comprehensions with two variables are refused when the
+//! It differs from kube-apiserver as follows. Cost is limited while rules run ([`super::cel_cost`]) and never estimated
+//! beforehand. Lists of type set or map compare in order. Of types, only what [`super::cel_check`] infers is checked
+//! beforehand. `sortBy`, `cel.bind`, `optMap`, `type` and comprehensions with two variables are refused when the
 //! CustomResourceDefinition is written.
 
 use super::cel_check::{self, Wanted};
@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Messages that an expression makes may not be longer than this.
+/// The longest message that an expression may make.
 const MESSAGE_LIMIT: usize = 5 * 1024;
 
 /// The compiled rules of one schema. Cheap to clone.
@@ -32,7 +32,7 @@ const MESSAGE_LIMIT: usize = 5 * 1024;
 pub struct CelRules {
     schema: Schema,
     rules: Arc<HashMap<NodeId, Vec<Rule>>>,
-    /// Nodes that have rules or lead to some.
+    /// Nodes with rules at or below them.
     paths: Arc<HashSet<NodeId>>,
 }
 
@@ -41,11 +41,11 @@ struct Rule {
     uses_old: bool,
     optional_old: bool,
     message_program: Option<IdedExpr>,
-    /// As it was written, trimmed.
+    /// The rule as written, trimmed.
     text: String,
     message: String,
     reason: String,
-    /// `fieldPath`, as fields are written.
+    /// `fieldPath` in the form of field paths.
     field: String,
 }
 
@@ -55,7 +55,7 @@ impl CelRules {
         Self::compile_at(schema, &compile_crd(schema)?, "spec.validation.openAPIV3Schema")
     }
 
-    /// As [`CelRules::compile`], for a schema that stands at `path` and is already compiled.
+    /// As [`CelRules::compile`], for a schema at `path` that is already compiled.
     pub fn compile_at(
         schema: &Value,
         compiled: &Schema,
@@ -80,13 +80,13 @@ impl CelRules {
         if errors.is_empty() { Ok(rules) } else { Err(errors) }
     }
 
-    /// Whether there are no rules at all.
+    /// Whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// What the rules have against `object`. Rules about `oldSelf` run only where there is an old
-    /// value to compare with; on update a broken rule is let be where nothing changed.
+    /// The errors that the rules report for `object`. Rules with `oldSelf` run only if there is an old value. On
+    /// update, a broken rule is ignored if its value has not changed.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = Vec::new();
         let history = History { current: old, parent: None, root: true };
@@ -95,7 +95,7 @@ impl CelRules {
         errors
     }
 
-    /// Defaults that break the rules of their own node.
+    /// The errors of defaults that break the rules of their own node.
     fn defaults(&self, at: NodeId, path: &str) -> Vec<FieldError> {
         let node = &self.schema.nodes()[at as usize];
         let mut errors = Vec::new();
@@ -160,11 +160,11 @@ impl CelRules {
     }
 }
 
-/// What a value was before, for telling whether it changed.
+/// The old value of a node, by which the walk knows whether the node changed.
 struct History<'a> {
-    /// The old value of this node, when there is one to correlate.
+    /// The old value of this node, if it can be found.
     current: Option<&'a Value>,
-    /// Whether the nearest parent that could be correlated is unchanged.
+    /// Whether the nearest ancestor with an old value is unchanged.
     parent: Option<bool>,
     root: bool,
 }
@@ -191,8 +191,8 @@ impl<'a> History<'a> {
         let Some(old) = self.current else {
             return History { current: None, parent: self.parent, root: false };
         };
-        // Items without keys are as unchanged as the list that holds them; the list is judged by its
-        // own node, so here it is enough to look for an equal item.
+        // Items of a list without keys have no old value of their own. The list is checked at its own node, so here an
+        // equal item anywhere in the old list is enough.
         let whole = !matches!(node.list_type, Some(ListType::Map(_)))
             && old.as_array().is_some_and(|list| list.contains(value));
         History { current: counterpart(node, old, value), parent: Some(whole), root: false }
@@ -295,7 +295,7 @@ impl Run<'_> {
     }
 
     fn broken(&self, rule: &Rule, scope: &Context<'_>) -> FieldError {
-        // A message that costs too much is not made; the next rule finds the budget spent.
+        // A message expression that costs too much is not evaluated; the next rule finds the budget spent.
         let make = |program| self.budget.run(|| evaluate(program, scope)).ok()?.ok();
         let made = rule.message_program.as_ref().and_then(make);
         let made = made.and_then(|value| match value {
@@ -335,8 +335,8 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    /// Compiles what is at and below `at`; `loose` is the list within which items have no past.
-    /// Returns whether there are rules.
+    /// Compiles the rules at and below `at`. `loose` is the list whose items have no old values. Returns whether there
+    /// are rules.
     fn visit(
         &mut self,
         schema: &Value,
@@ -471,7 +471,7 @@ fn invalid(field: String, value: String, detail: String) -> FieldError {
     FieldError { kind: FieldErrorKind::Invalid, field, value: Some(value), detail }
 }
 
-/// A rule as the messages of kube-apiserver show it.
+/// A rule as kube-apiserver's messages show it.
 fn shown(raw: &Value) -> String {
     let text = |key: &str| go::json(&raw[key].as_str().unwrap_or_default().into());
     format!(

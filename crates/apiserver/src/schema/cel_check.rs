@@ -1,13 +1,13 @@
-//! What can be known of a CEL expression before it ever runs: unknown names, functions and fields,
-//! operands whose types do not meet, results that are no boolean. kube-cel finds these only while
-//! evaluating, when `has(self.typo)` would pass quietly; kube-apiserver refuses them when the
-//! CustomResourceDefinition is written, and so does this. Called by [`super::CelRules`] only.
+//! Static checks of a CEL expression: unknown names, functions and fields, operands of types that
+//! do not fit, results that are not boolean. kube-cel finds these only during evaluation, where
+//! `has(self.typo)` would pass silently. kube-apiserver refuses them when the
+//! CustomResourceDefinition is written, and so does this module. Only [`super::CelRules`] calls it.
 
 use super::cel_walk::children;
 use super::{NodeId, Schema, Type, go};
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators as op};
 
-/// Functions of CEL and of its Kubernetes libraries that kube-cel implements.
+/// The functions of CEL and of its Kubernetes libraries that kube-cel implements.
 const FUNCTIONS: &str = "
     add asApproximateFloat asInteger base64.decode base64.encode bytes charAt cidr compareTo
     contains containsCIDR containsIP distinct double duration endsWith family find findAll
@@ -29,7 +29,7 @@ const FUNCTIONS: &str = "
     upperAscii url validate value
 ";
 
-/// Turns `a.?b` into `a[?'b']`: the interpreter takes the first for an error where `b` is absent.
+/// Turns `a.?b` into `a[?'b']`: the interpreter fails on the first form if `b` is absent.
 pub(super) fn index_optionals(expression: &mut IdedExpr) {
     if let Expr::Call(call) = &mut expression.expr
         && call.func_name == op::OPT_SELECT
@@ -39,10 +39,10 @@ pub(super) fn index_optionals(expression: &mut IdedExpr) {
     children(expression, index_optionals);
 }
 
-/// What is known of the type of an expression.
+/// The inferred type of an expression.
 #[derive(Clone, Debug, PartialEq)]
 enum Ty {
-    /// Not known before it runs.
+    /// Unknown before evaluation.
     Dyn,
     Bool,
     Int,
@@ -51,9 +51,9 @@ enum Ty {
     Str,
     Bytes,
     Null,
-    /// An object, map or list of the schema; the flag says that it is a resource with metadata.
+    /// An object, map or list of the schema. The flag: whether it is a resource with metadata.
     Node(NodeId, bool),
-    /// `metadata`, of which only the names are seen.
+    /// `metadata`, whose name fields only are visible.
     Meta,
     List,
     Optional(Box<Ty>),
@@ -63,23 +63,23 @@ fn is_function(name: &str) -> bool {
     FUNCTIONS.split_whitespace().any(|function| function == name)
 }
 
-/// What a checked expression does.
+/// What a checked expression uses.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// Whether it looks at `oldSelf`.
+    /// Whether it uses `oldSelf`.
     pub(super) uses_old: bool,
 }
 
-/// What the result of an expression has to be.
+/// The required type of a result.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Wanted {
-    /// A rule.
+    /// Boolean, for a rule.
     Bool,
-    /// A message.
+    /// String, for a message.
     Text,
 }
 
-/// Checks an expression about the value at `schema`.
+/// Checks an expression for the value at `schema`.
 pub(super) fn check(
     expression: &IdedExpr,
     schema: &Schema,
@@ -224,7 +224,7 @@ impl Scope<'_> {
         }
     }
 
-    /// As [`Scope::field`], for a name in brackets; in a map any will do.
+    /// As [`Scope::field`], for a name in brackets. A map accepts any name.
     fn key(&self, operand: &Ty, name: &str) -> Result<Ty, String> {
         match operand {
             Ty::Optional(inner) => self.key(inner, name).map(|t| Ty::Optional(Box::new(t))),
@@ -304,7 +304,7 @@ impl Scope<'_> {
     }
 }
 
-/// The type of an operator's result; [`Ty::List`] stands for an indexed element.
+/// The type of an operator's result. [`Ty::List`] means an indexed element.
 fn operator(name: &str, types: &[Ty]) -> Result<Option<Ty>, String> {
     let clash = |name: &str| {
         let words: Vec<_> = types.iter().map(word).collect();
@@ -407,7 +407,7 @@ fn word(type_: &Ty) -> &'static str {
     }
 }
 
-/// A field's name as CEL sees it; none when CEL cannot name it.
+/// A field's name in CEL. None: CEL cannot name the field.
 pub(super) fn escape(name: &str) -> Option<String> {
     const RESERVED: &[&str] = &[
         "true",

@@ -1,11 +1,11 @@
-//! What CEL rules may cost. The interpreter knows no limits, so every loop of a compiled expression gets a
-//! counter built into its condition; what one rule and all rules of one object may spend together is
-//! decided here, and an expression that has spent it all ends with an error. Used by [`super::CelRules`]
-//! and the border to the interpreter only.
+//! The cost limits of CEL rules. The interpreter has no limits, so every loop of a compiled expression gets
+//! a counter in its condition. This module decides what one rule, and all rules of one object, may spend;
+//! an expression that exceeds it ends with an error. Only [`super::CelRules`] and the interface to the
+//! interpreter use it.
 //!
-//! kube-apiserver counts finer (a comparison, a field, ten characters of a text cost one each) and allows a
-//! million for a rule and ten million for an object; five of its units make about one round of a loop. It
-//! also estimates the cost when a CustomResourceDefinition is written; this does not.
+//! kube-apiserver counts more finely (a comparison, a field and ten characters of text cost one each) and
+//! allows a million for a rule and ten million for an object; five of its units make about one round of a
+//! loop. It also estimates the cost when a CustomResourceDefinition is written; this module does not.
 
 use super::cel_walk::children;
 use kube_cel::cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators as op};
@@ -14,18 +14,18 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Rounds of all loops of one rule, together.
+/// The most rounds of all loops of one rule.
 pub(super) const RULE_ROUNDS: u32 = 100_000;
-/// Rounds of all rules of one object.
+/// The most rounds of all rules of one object.
 const OBJECT_ROUNDS: u32 = 400_000;
-/// Rounds are not all alike; however few there were, after this time there is none more.
+/// The longest time for the rules of one object, because rounds differ in cost.
 const OBJECT_TIME: Duration = Duration::from_secs(5);
 
-/// What a text of CEL cannot say.
+/// A name that no CEL text can contain.
 const SPEND: &str = "@spend";
 
 thread_local! {
-    /// What the expression that runs on this thread may still spend. An expression runs on one thread.
+    /// What the expression on this thread may still spend. An expression runs on one thread.
     static LEFT: Cell<Purse> = const { Cell::new(Purse { rounds: 0, until: None }) };
 }
 
@@ -35,14 +35,14 @@ struct Purse {
     until: Option<Instant>,
 }
 
-/// Whose budget was too small.
+/// The budget that was exceeded.
 #[derive(Debug, PartialEq)]
 pub(super) enum Exceeded {
     Rule,
     Object,
 }
 
-/// What the rules of one object may spend.
+/// The budget of the rules of one object.
 pub(super) struct Budget {
     rounds: Cell<u32>,
     until: Option<Instant>,
@@ -59,8 +59,8 @@ impl Budget {
         }
     }
 
-    /// Runs one expression, which costs a round by itself, unless it spends more than it may: whatever it
-    /// made of that does not count.
+    /// Runs one expression, which itself costs one round. If it exceeds the budget, its result is
+    /// discarded.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Exceeded> {
         let late = || self.until.is_some_and(|until| Instant::now() > until);
         let rounds = self.rounds.get().saturating_sub(1).min(RULE_ROUNDS);
@@ -79,16 +79,16 @@ impl Budget {
         Err(if rounds == RULE_ROUNDS && !late() { Exceeded::Rule } else { Exceeded::Object })
     }
 
-    /// Whether no further rule is to run.
+    /// Whether no further rule may run.
     pub(super) fn exhausted(&self) -> bool {
         self.exhausted.get()
     }
 }
 
-/// Takes rounds from what is left; a purse that cannot pay is empty from then on.
+/// Takes rounds from the purse. A purse that cannot pay stays empty.
 fn spend(rounds: u32) -> Result<(), ExecutionError> {
     let mut purse = LEFT.get();
-    // Looking at the clock costs more than a round; now and then is enough.
+    // Reading the clock costs more than a round, so it is read only now and then.
     let late = purse.rounds.is_multiple_of(64) && purse.until.is_some_and(|t| Instant::now() > t);
     purse.rounds = if late { 0 } else { purse.rounds.saturating_sub(rounds) };
     LEFT.set(purse);
@@ -98,7 +98,7 @@ fn spend(rounds: u32) -> Result<(), ExecutionError> {
     Ok(())
 }
 
-/// Adds what metered expressions call, and puts a price on what makes much out of little.
+/// Adds the counter function, and charges for functions that make large results from small arguments.
 pub(super) fn add_functions(context: &mut Context<'_>) {
     context.add_function(SPEND, || spend(1).map(|()| true));
     context.add_function("lists.range", |count: i64| {
@@ -110,7 +110,7 @@ pub(super) fn add_functions(context: &mut Context<'_>) {
     });
 }
 
-/// Builds a counter into every loop of an expression.
+/// Adds a counter to every loop of an expression.
 pub(super) fn meter(expression: &mut IdedExpr) {
     children(expression, meter);
     if let Expr::Comprehension(c) = &mut expression.expr {

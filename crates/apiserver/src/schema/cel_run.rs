@@ -1,5 +1,5 @@
-//! The border to the `cel` interpreter: expressions in, values and typed failures out. Everything that
-//! knows its types is here; the walk over an object is in [`super::cel`].
+//! The interface to the `cel` interpreter: takes expressions, returns values and typed errors. Only
+//! this module uses the interpreter's types; the walk over an object is in [`super::cel`].
 
 use super::{Node, Schema, Type};
 use super::{cel_check, cel_cost};
@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 
 thread_local! {
-    /// CEL's own functions and those of Kubernetes; a context of functions is costly to make.
+    /// CEL's own functions and those of Kubernetes. Such a context is costly to create.
     pub(super) static FUNCTIONS: Context<'static> = {
         let mut context = Context::default().with_all();
         cel_cost::add_functions(&mut context);
@@ -21,7 +21,7 @@ thread_local! {
     };
 }
 
-/// Parses an expression, with the syntax of optionals.
+/// Parses an expression, with optional syntax.
 pub(super) fn parse(text: &str) -> Result<IdedExpr, String> {
     let mut expression = catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(text))
         .map_err(|_| "the expression cannot be parsed".to_owned())?
@@ -30,16 +30,15 @@ pub(super) fn parse(text: &str) -> Result<IdedExpr, String> {
     Ok(expression)
 }
 
-/// Why an expression gave no result.
+/// Why an expression has no result.
 pub(super) enum Failure {
-    /// Operands of types that do not go together.
+    /// The operands' types do not fit.
     Overload,
-    /// Anything else, in words.
+    /// Any other error.
     Other(String),
 }
 
-/// Runs an expression. The interpreter is not ours: should it panic, the rule has failed and the server
-/// lives on.
+/// Runs an expression. If the interpreter panics, only the rule fails; the server goes on.
 pub(super) fn evaluate(program: &IdedExpr, scope: &Context<'_>) -> Result<Cel, Failure> {
     let result = catch_unwind(AssertUnwindSafe(|| Cel::resolve(program, scope)))
         .map_err(|_| Failure::Other("internal error".into()))?;
@@ -64,8 +63,7 @@ pub(super) fn evaluate(program: &IdedExpr, scope: &Context<'_>) -> Result<Cel, F
     })
 }
 
-/// A value as CEL sees it: by the types of the schema, with escaped field names, and without what the
-/// schema does not declare.
+/// A value for CEL: with the schema's types, escaped field names, and only what the schema declares.
 pub(super) fn to_cel(schema: &Schema, value: &Value, resource: bool) -> Cel {
     let node = schema.node();
     match value {
@@ -125,7 +123,7 @@ fn cel_map(entries: impl Iterator<Item = (String, Cel)>) -> Cel {
     Cel::Map(Map { map: Arc::new(map) })
 }
 
-/// A value that no schema describes; rules can compare it and no more.
+/// A value without a schema; rules can only compare it.
 fn plain(value: &Value) -> Cel {
     match value {
         Value::Null => Cel::Null,
@@ -146,7 +144,7 @@ fn string(node: &Node, text: &str) -> Cel {
     if node.int_or_string {
         return plain();
     }
-    // Made by CEL's own functions: the types behind these values are not ours to construct.
+    // Made by CEL's own functions, because the types of these values cannot be constructed here.
     let convert = |program: &Option<IdedExpr>, text: String| {
         let program = program.as_ref()?;
         FUNCTIONS.with(|functions| {

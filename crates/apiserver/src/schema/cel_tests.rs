@@ -1,3 +1,5 @@
+//! Tests of CEL rules.
+
 use super::*;
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! The walk over a CEL expression that is rewritten: names the children of a node once, for all that rewrite
-//! expressions before they run. It decides nothing about them.
+//! Visits the children of a CEL expression. All code that rewrites expressions before they run uses it; it
+//! decides nothing about them.
 
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 

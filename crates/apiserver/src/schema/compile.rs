@@ -1,37 +1,37 @@
-//! Builds the arena of nodes from OpenAPI data: from definitions that refer to each other (built-in
-//! kinds) and, for [`super::structural`], from the schema of a CustomResourceDefinition that has passed
-//! its checks. Judges nothing about structure itself.
+//! Builds the nodes of a [`Schema`] from OpenAPI data: from definitions that refer to each other
+//! (built-in kinds) and, for [`super::structural`], from a checked schema of a
+//! CustomResourceDefinition. It does not check the structure itself.
 
 use super::{Checks, ListType, Node, NodeId, Schema, Type, child, go};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// Why OpenAPI data did not become a schema.
+/// Why OpenAPI data cannot be compiled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum CompileError {
-    /// A reference to a definition that nobody knows.
+    /// A reference to an unknown definition.
     #[error("no definition named {0}")]
     Unresolved(String),
-    /// A reference of a form that is not read.
+    /// A reference in an unsupported form.
     #[error("unsupported reference {0}")]
     Reference(String),
-    /// A schema that is no object.
+    /// A schema that is not an object.
     #[error("{0} is not a schema")]
     NotASchema(String),
     /// A pattern that does not compile.
     #[error("{path}: {why}")]
     Pattern {
-        /// Where in the data.
+        /// The path in the data.
         path: String,
-        /// What the compiler said.
+        /// The error of the compiler.
         why: String,
     },
 }
 
-/// Compiles OpenAPI data whose references (`#/components/schemas/NAME`, `#/$defs/NAME`,
-/// `#/definitions/NAME`) are looked up in `definitions`. Recursion is fine: every definition becomes
-/// one node. Keywords that say nothing about structure are not looked at.
+/// Compiles OpenAPI data. References (`#/components/schemas/NAME`, `#/$defs/NAME`,
+/// `#/definitions/NAME`) are looked up in `definitions`. Recursion is allowed: every definition becomes
+/// one node. Keywords that do not concern the structure are ignored.
 pub fn compile(
     root: &Value,
     definitions: &dyn Fn(&str) -> Option<Value>,
@@ -67,14 +67,14 @@ pub fn object_meta() -> &'static Schema {
 /// Looks a definition up by its name.
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<Value>;
 
-/// The name of a definition, and the keys beside the reference to it.
+/// The name of a definition, and the keys beside the reference.
 type Reference = (String, Map<String, Value>);
 
 struct Builder<'a> {
     nodes: Vec<Node>,
-    /// Definition name to its node, put in before its body is built so that recursion ends.
+    /// The node of each definition. It is inserted before its body is built, so that recursion ends.
     known: HashMap<String, NodeId>,
-    /// Nodes that are another node with a few keys of their own; filled in when all are built.
+    /// Nodes that copy another node and change a few keys; completed when all nodes are built.
     overlays: Vec<(NodeId, NodeId, Map<String, Value>)>,
     definitions: Option<Lookup<'a>>,
 }
@@ -123,7 +123,7 @@ impl Builder<'_> {
         let node = &mut self.nodes[at as usize];
         node.definition = Some(name.into());
         if name.ends_with(".JSON") {
-            // Any JSON value, though the data calls it an object.
+            // Any JSON value, although the data says object.
             node.type_ = None;
         }
         Ok(at)
@@ -167,8 +167,8 @@ impl Builder<'_> {
             node.items = Some(self.add(items, child(path, "items"))?);
         }
         if self.definitions.is_some() {
-            // Published data of built-in kinds: alternatives stand where Go has its own decoding,
-            // and an object that names no members is one that takes any.
+            // In the published data of built-in kinds, alternatives mean that Go has its own decoding,
+            // and an object without members means that it accepts any.
             let open = node.properties.is_empty() && node.additional.is_none();
             let untyped = node.type_.is_none() && node.items.is_none() && !node.int_or_string;
             if open && (untyped || node.type_ == Some(Type::Object)) {
@@ -225,7 +225,7 @@ fn says_something(key: &str) -> bool {
     matches!(key, "default" | "nullable") || key.starts_with("x-kubernetes-")
 }
 
-/// The keys that may stand beside a reference as well as in a schema of its own.
+/// Applies the keys that may occur beside a reference as well as in a schema of its own.
 fn overlay(node: &mut Node, map: &Map<String, Value>) {
     let flag = |key: &str| map.get(key).and_then(Value::as_bool);
     let text = |key: &str| map.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -297,7 +297,7 @@ fn checks(map: &Map<String, Value>, path: &str) -> Result<Checks, CompileError> 
     })
 }
 
-/// The strings of a list, nothing of anything else.
+/// The strings of a list. Empty for anything else.
 pub(super) fn strings(list: Option<&Value>) -> Vec<String> {
     list.and_then(Value::as_array)
         .into_iter()

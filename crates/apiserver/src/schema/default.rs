@@ -1,12 +1,12 @@
-//! Fills in the defaults of a schema, as structural defaulting does: only under parents that are
-//! there. Called after pruning and before anything is validated.
+//! Fills in the defaults of a schema. As in structural defaulting, a default is set only if its parent
+//! exists. It is called after pruning and before validation.
 
 use super::{Node, Schema, Type};
 use serde_json::Value;
 
 impl Schema {
-    /// Drops nulls that may not be and have no default, then puts defaults where a member is absent,
-    /// or null although it may not be.
+    /// Removes nulls that are not allowed and have no default. Then sets defaults for members that are
+    /// absent, or null although null is not allowed.
     pub fn default(&self, object: &mut Value) {
         drop_nulls(Some(self), object);
         fill(self, object);
@@ -14,10 +14,10 @@ impl Schema {
     }
 }
 
-/// A whole number written as a fraction is stored as Go's encoder writes it, without one. Those of type
-/// `number` keep their form: bounds are compared with a fraction in another way than with an integer.
+/// Stores a whole number that was written as a fraction without the fraction, as Go's encoder does.
+/// Values of type `number` keep their form, because bounds compare fractions and integers differently.
 fn whole_numbers(schema: Option<&Schema>, value: &mut Value) {
-    /// Up to here a fraction holds every integer.
+    /// Up to this value a float represents every integer exactly.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Object(map) => {
@@ -70,7 +70,7 @@ fn drop_nulls(schema: Option<&Schema>, value: &mut Value) {
     }
 }
 
-/// A node that stands for `additionalProperties: true` has no schema that could forbid a null.
+/// Whether the node stands for `additionalProperties: true`. It has no schema that forbids null.
 fn is_open(node: &Node) -> bool {
     node.type_.is_none()
         && !node.int_or_string

@@ -1,5 +1,5 @@
-//! The rules for schemas of CustomResourceDefinitions that are about single nodes: where defaults may
-//! stand, and how `x-kubernetes-*` may be used. Part of the gate in [`super::structural`].
+//! The rules of schemas of CustomResourceDefinitions that concern single nodes: where defaults are
+//! allowed, and how `x-kubernetes-*` may be used. [`super::structural`] calls it.
 
 use super::compile::strings;
 use super::structural::{has_properties, invalid, list, parts, properties, text, truthy};
@@ -7,7 +7,7 @@ use super::{Type, child, indexed, keyed};
 use crate::error::FieldError;
 use serde_json::{Map, Value};
 
-/// Checks a schema and everything inside it.
+/// Checks a schema and all schemas in it.
 pub(super) fn check(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let context = Context { root: true, inside_meta: false, no_defaults: None };
     rules(schema, path, &context, errors);
@@ -16,11 +16,11 @@ pub(super) fn check(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
 struct Context<'a> {
     root: bool,
     inside_meta: bool,
-    /// Why defaults are not allowed here.
+    /// Why defaults are not allowed here. None: they are.
     no_defaults: Option<&'a str>,
 }
 
-/// The rules that are about single nodes and their use of extensions.
+/// Checks the rules of single nodes and their use of extensions.
 fn rules(schema: &Value, path: &str, context: &Context<'_>, errors: &mut Vec<FieldError>) {
     let type_ = text(schema, "type");
     let at = |key: &str| child(path, key);
@@ -175,7 +175,7 @@ fn list_type(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The form of one rule of `x-kubernetes-validations`; what it says is checked by [`super::CelRules`].
+/// Checks the form of one rule of `x-kubernetes-validations`. [`super::CelRules`] checks its content.
 fn validation(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let Some(map) = rule.as_object() else {
         errors.push(invalid(path.to_owned(), rule, "must be a validation rule"));

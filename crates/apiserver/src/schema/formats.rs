@@ -1,5 +1,6 @@
-//! The string formats that CustomResourceDefinitions may use. A format outside this list is ignored,
-//! as kube-apiserver does; a format inside it is checked with the same laxness.
+//! The string formats of CustomResourceDefinitions. Formats not listed here are ignored, as
+//! kube-apiserver does; listed ones are checked as loosely as kube-apiserver checks them. Validation
+//! calls it.
 
 use super::Type;
 use base64::Engine;
@@ -10,12 +11,12 @@ use std::sync::LazyLock;
 /// A check of one format.
 type Check = fn(&str) -> bool;
 
-/// The check of a format for a node of this type, when there is one.
+/// The check of a format for a node of this type. None: the format is not checked.
 pub(super) fn check(type_: Option<Type>, format: &str) -> Option<Check> {
     if !matches!(type_, None | Some(Type::String)) {
         return None;
     }
-    // Dashes do not count: `date-time` and `datetime` are the same.
+    // Dashes are ignored: `date-time` and `datetime` are the same format.
     let known: Check = match format.replace('-', "").as_str() {
         "bsonobjectid" => |s| s.len() == 24 && s.bytes().all(|b| b.is_ascii_hexdigit()),
         "uri" => is_uri,
@@ -48,7 +49,7 @@ pub(super) fn check(type_: Option<Type>, format: &str) -> Option<Check> {
     Some(known)
 }
 
-/// Whether a format means anything for a node of this type.
+/// Whether a format has a meaning for a node of this type.
 pub(super) fn recognized(type_: Option<Type>, format: &str) -> bool {
     match type_ {
         None | Some(Type::String) => check(type_, format).is_some(),
@@ -88,12 +89,12 @@ patterns! {
     MAC = r"^(([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4})$";
 }
 
-/// A pattern of this file. They are all covered by a test, so the fallback is never seen.
+/// A pattern of this file. A test covers all of them, so the fallback is never used.
 fn fixed(text: &str) -> Regex {
     Regex::new(text).or_else(|_| Regex::new("$^")).unwrap_or_else(|_| unreachable!())
 }
 
-/// As Go parses a request URI: absolute, or a rooted path.
+/// A request URI as Go parses it: an absolute URI or an absolute path.
 fn is_uri(s: &str) -> bool {
     if s.is_empty() || s.contains('#') && s.starts_with('#') {
         return false;
@@ -153,7 +154,7 @@ fn is_symbol(c: char) -> bool {
         || "$+<=>^`|~".contains(c)
 }
 
-/// An address as old Go parsed it: leading zeros in IPv4 are tolerated.
+/// An address as older Go versions parsed it: leading zeros in IPv4 are accepted.
 fn parse_ip(s: &str) -> Option<IpAddr> {
     if s.contains(':') {
         return s.parse::<Ipv6Addr>().ok().map(IpAddr::V6);

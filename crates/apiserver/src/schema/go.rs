@@ -1,10 +1,10 @@
-//! What Go prints, so that messages agree with kube-apiserver to the letter: quoted strings, numbers
-//! and RE2 patterns. Used by everything in this folder that words an error; knows nothing of schemas.
+//! Prints values as Go does, so that messages are exactly those of kube-apiserver: quoted strings,
+//! numbers and RE2 patterns. The error messages of this folder use it; it knows nothing of schemas.
 
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-/// Compiled patterns larger than this are refused, so that a schema cannot exhaust memory.
+/// The largest compiled pattern, so that a schema cannot exhaust memory.
 const PATTERN_LIMIT: usize = 1 << 20;
 
 /// A value as field errors quote it: strings as `%q`, numbers and booleans as `%v`, the rest as JSON.
@@ -17,7 +17,7 @@ pub(crate) fn quote(value: &Value) -> String {
     }
 }
 
-/// Compact JSON as Go writes it: safe to stand in HTML.
+/// Compact JSON with Go's escapes for HTML.
 pub(crate) fn json(value: &Value) -> String {
     let text = value.to_string();
     let text = text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
@@ -65,7 +65,7 @@ pub(crate) fn number(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// Compiles a pattern of RE2 syntax with RE2's meaning.
+/// Compiles a pattern with RE2's syntax and meaning.
 pub(crate) fn pattern(text: &str) -> Result<Regex, String> {
     RegexBuilder::new(&translate(text)).size_limit(PATTERN_LIMIT).build().map_err(|error| {
         match error {
@@ -81,8 +81,8 @@ fn last_line(text: &str) -> &str {
     text.lines().last().unwrap_or(text).trim_start_matches("error: ")
 }
 
-/// RE2's `\d`, `\w`, `\s` and `\b` are ASCII, and inside a class it knows neither nested classes nor
-/// set operations: those would silently mean something else to the regex crate.
+/// In RE2, `\d`, `\w`, `\s` and `\b` are ASCII, and a class has neither nested classes nor set
+/// operations. The regex crate would silently read these differently.
 fn translate(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -1,12 +1,13 @@
-//! The rules of lists that are sets or maps, and of embedded resources. Part of validation; walks the
-//! structure only, never the alternatives of allOf and its like.
+//! Validates lists that are sets or maps, and embedded resources. It is a part of validation and
+//! walks the structure only, never the branches of `allOf`, `anyOf`, `oneOf` and `not`. It does no
+//! I/O.
 
 use super::{ListType, Schema, child, go, indexed, keyed, types};
 use crate::error::{FieldError, FieldErrorKind};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// Items that stand twice in lists of type set and map.
+/// Errors about duplicate items in lists of type set and map.
 pub(super) fn duplicates(schema: &Schema, value: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Value::Array(list), Some(list_type)) = (value, &schema.node().list_type) {
@@ -48,7 +49,7 @@ fn map_duplicates(keys: &[String], list: &[Value], path: &str) -> Vec<FieldError
         .collect()
 }
 
-/// Indexes at which something stands for the second time.
+/// The indexes of items that already occurred before.
 fn repeated(items: impl Iterator<Item = String>) -> Vec<usize> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let mut found = Vec::new();
@@ -71,7 +72,7 @@ fn duplicate(field: String, value: &Value) -> FieldError {
     }
 }
 
-/// What is wrong with `apiVersion`, `kind` and `metadata` of embedded resources.
+/// The errors of `apiVersion`, `kind` and `metadata` of embedded resources.
 pub(super) fn embedded(schema: &Schema, value: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Value::Object(map), true) = (value, schema.node().embedded) {
@@ -121,7 +122,7 @@ fn resource(map: &Map<String, Value>, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// Calls `each` for the members and items that the structure knows.
+/// Calls `each` for the members and items that the schema describes.
 fn walk(schema: &Schema, value: &Value, path: &str, each: &mut dyn FnMut(&Schema, &Value, &str)) {
     match value {
         Value::Object(map) => {

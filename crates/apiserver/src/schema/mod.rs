@@ -1,6 +1,6 @@
-//! The structure of objects: one compiled form for built-in kinds (from OpenAPI data) and for
+//! The compiled structure of objects, for built-in kinds (from OpenAPI data) and for
 //! CustomResourceDefinitions (from their structural schemas). Pruning, defaulting, validation and
-//! strategic merge all walk this tree; none of them looks at raw OpenAPI again.
+//! strategic merge all walk this tree; none of them reads OpenAPI again. It does no I/O.
 
 mod cel;
 mod cel_check;
@@ -42,10 +42,10 @@ pub struct Schema {
     at: u32,
 }
 
-/// Index of a node in its arena.
+/// The index of a node in its arena.
 pub type NodeId = u32;
 
-/// JSON types a node may require.
+/// The JSON types that a node may require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     /// `object`
@@ -65,18 +65,18 @@ pub enum Type {
 /// `x-kubernetes-list-type`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListType {
-    /// Replaced as a whole.
+    /// The list is replaced as a whole.
     Atomic,
-    /// No item twice.
+    /// No item occurs twice.
     Set,
-    /// Items are told apart by these fields.
+    /// Items are identified by these fields.
     Map(Vec<String>),
 }
 
-/// One node. Fields are what structural schemas of Kubernetes may say.
+/// One node: the keywords that a structural schema of Kubernetes may have.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
-    /// `type`; none for int-or-string and for preserved unknown values.
+    /// `type`. None: int-or-string, or preserved unknown values.
     pub type_: Option<Type>,
     /// `format`.
     pub format: String,
@@ -86,13 +86,13 @@ pub struct Node {
     pub default: Option<Value>,
     /// `properties`.
     pub properties: BTreeMap<String, NodeId>,
-    /// `additionalProperties` with a schema; an empty node stands for `true` and `false`.
+    /// `additionalProperties` with a schema. An empty node means `true` or `false`.
     pub additional: Option<NodeId>,
-    /// `additionalProperties: false`: members without a schema are an error, not only pruned.
+    /// `additionalProperties: false`: an unknown member is an error, not only pruned.
     pub no_additional: bool,
-    /// The root of a custom object, whose `apiVersion`, `kind` and `metadata` are not its own to restrict.
+    /// Whether it is the root of a custom object. It may not restrict `apiVersion`, `kind` and `metadata`.
     pub resource_root: bool,
-    /// Name of the OpenAPI definition this node came from, such as `io.k8s.api.core.v1.ServicePort`.
+    /// The OpenAPI definition of this node, such as `io.k8s.api.core.v1.ServicePort`.
     pub definition: Option<Arc<str>>,
     /// `items`.
     pub items: Option<NodeId>,
@@ -129,9 +129,9 @@ pub struct Node {
 pub struct Checks {
     /// `enum`.
     pub enumeration: Option<Vec<Value>>,
-    /// `pattern`, compiled so that it means what it means to RE2.
+    /// `pattern`, compiled with RE2's meaning.
     pub pattern: Option<Regex>,
-    /// `pattern` as it was written, for messages.
+    /// `pattern` as written, for messages.
     pub pattern_text: String,
     /// `minimum` and whether it is exclusive.
     pub minimum: Option<(f64, bool)>,
@@ -161,17 +161,17 @@ impl Schema {
         Self { nodes, at }
     }
 
-    /// The node itself.
+    /// The node of this schema.
     pub fn node(&self) -> &Node {
         &self.nodes[self.at as usize]
     }
 
-    /// The same arena seen from another node.
+    /// The schema of another node of the same arena.
     pub fn to(&self, at: NodeId) -> Schema {
         Schema { nodes: self.nodes.clone(), at }
     }
 
-    /// The schema of a member: a named property, else the additional one.
+    /// The schema of a member: a named property, or else the additional one.
     pub fn member(&self, name: &str) -> Option<Schema> {
         let node = self.node();
         node.properties.get(name).copied().or(node.additional).map(|at| self.to(at))
@@ -187,14 +187,14 @@ impl Schema {
         &self.nodes
     }
 
-    /// The id of the node this schema is seen from.
+    /// The id of this schema's node.
     pub fn id(&self) -> NodeId {
         self.at
     }
 }
 
 impl Type {
-    /// The word for it in a schema.
+    /// The type's name in a schema.
     pub fn name(self) -> &'static str {
         match self {
             Self::Object => "object",

@@ -1,10 +1,11 @@
-//! Paths to fields as definitions write them, such as the `fieldPath` of a rule and the `jsonPath` of a
-//! selectable field, read against a schema. Field paths in messages are plain strings, not these.
+//! Reads field paths that definitions contain, such as a rule's `fieldPath` and a selectable field's
+//! `jsonPath`, against a schema. Field paths in messages are plain strings and not read here. It does
+//! no I/O.
 
 use super::{Schema, child, keyed};
 
-/// Reads a path such as `.spec.list['a.b']` against a schema: the path as fields are written, and what
-/// it leads to. `brackets` says whether `['…']` may be used.
+/// Reads a path such as `.spec.list['a.b']` against a schema. Returns the path in the form of field
+/// paths, and the schema at its end. `brackets`: whether `['…']` is allowed.
 pub(crate) fn field_path(
     path: &str,
     schema: &Schema,

@@ -1,4 +1,5 @@
-//! Properties that hold for every schema the gate lets through and every JSON value.
+//! Properties that hold for every schema that the structural checks accept, and for every JSON
+//! value.
 
 use super::{CelRules, Schema, compile_crd};
 use proptest::prelude::*;
@@ -64,7 +65,7 @@ fn schema() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A schema the gate accepts, by itself or not at all.
+/// A schema that the structural checks accept, alone or in a property.
 fn accepted() -> impl Strategy<Value = (Value, Schema)> {
     schema().prop_filter_map("not structural", |spec| {
         let root = json!({"type": "object", "properties": {"a": spec}});
@@ -108,7 +109,7 @@ proptest! {
     fn an_object_made_of_defaults_alone_is_valid((_, schema) in accepted()) {
         let mut object = json!({});
         schema.default(&mut object);
-        // A default may lack what a sibling without default requires; of types nothing can be wrong.
+        // A default may lack a field that is required, but its types are right.
         let wrong = schema.type_errors(&object, "Kind");
         prop_assert_eq!(wrong, vec![]);
     }

@@ -1,18 +1,18 @@
-//! Drops the fields that a schema does not know, and tells which, in the words of strict decoding.
-//! Called after decoding and before defaulting; never looks at values.
+//! Removes the fields that a schema does not know, and returns them in the words of strict
+//! decoding. It never looks at values. It is called after decoding and before defaulting.
 
 use super::{Node, Schema, child, indexed, object_meta};
 use serde_json::Value;
 
-/// Members that every Kubernetes object has, whatever its schema says.
+/// The members that every Kubernetes object has.
 const META: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
 impl Schema {
-    /// Drops unknown fields and returns their paths, sorted, such as `spec.ports[0].bar`.
+    /// Removes unknown fields and returns their paths, sorted, such as `spec.ports[0].bar`.
     ///
-    /// `apiVersion`, `kind` and `metadata` at the root of a custom object are left alone: that
-    /// `metadata` is the caller's to prune with [`object_meta`]. In an embedded resource they stay
-    /// and its `metadata` is pruned here.
+    /// `apiVersion`, `kind` and `metadata` at the root of a custom object stay; the caller prunes
+    /// that `metadata` with [`object_meta`]. In an embedded resource they stay too, and its
+    /// `metadata` is pruned here.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         let mut dropped = Vec::new();
         prune(Some(self), object, "", &mut dropped);

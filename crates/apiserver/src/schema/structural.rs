@@ -1,21 +1,22 @@
-//! The gate for schemas of CustomResourceDefinitions: Kubernetes' rules for structural schemas, and a
-//! refusal by name of every keyword that is not implemented. What passes becomes a [`Schema`] of which
-//! nothing is ignored. Called when a CustomResourceDefinition is written.
+//! Checks and compiles the schemas of CustomResourceDefinitions: applies Kubernetes' rules for
+//! structural schemas, and refuses by name every keyword that is not implemented. An accepted schema
+//! becomes a [`Schema`] of which no part is ignored. It is called when a CustomResourceDefinition is
+//! written.
 
 use super::compile::compile_plain;
 use super::{CompileError, Schema, Type, child, extensions, formats, go, indexed, keyed, lists};
 use crate::error::{FieldError, FieldErrorKind};
 use serde_json::Value;
 
-/// Where the schema stands when all versions share it, as the real server words it.
+/// The path of a schema that all versions share, in kube-apiserver's words.
 const SHARED: &str = "spec.validation.openAPIV3Schema";
 
-/// Compiles the `openAPIV3Schema` of a CustomResourceDefinition, or says what is wrong with it.
+/// Compiles the `openAPIV3Schema` of a CustomResourceDefinition, or returns its errors.
 pub fn compile_crd(schema: &Value) -> Result<Schema, Vec<FieldError>> {
     compile_crd_at(schema, SHARED)
 }
 
-/// As [`compile_crd`], for a schema that stands at `path`.
+/// As [`compile_crd`], for a schema at `path`.
 pub fn compile_crd_at(schema: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
     let mut errors = Vec::new();
     keywords(schema, path, 0, &mut errors);
@@ -59,7 +60,7 @@ fn finish(schema: &Value, path: &str) -> Result<Schema, Vec<FieldError>> {
     Ok(Schema::new(nodes.into(), compiled.id()))
 }
 
-/// Formats that mean nothing to the server: it warns and ignores them.
+/// Formats that the server does not know: it warns and ignores them.
 pub fn unrecognized_formats(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     let format = text(schema, "format");
@@ -118,7 +119,7 @@ pub(super) fn invalid(field: String, value: &Value, detail: impl Into<String>) -
     }
 }
 
-/// Every keyword is known and of its own JSON type.
+/// Checks that every keyword is known and has the right JSON type.
 fn keywords(schema: &Value, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
     let Some(map) = schema.as_object() else {
         errors.push(invalid(path.to_owned(), schema, "must be a schema object"));
@@ -190,7 +191,7 @@ enum Level {
     Field,
 }
 
-/// The invariants of a structural schema.
+/// Checks the invariants of a structural schema.
 fn structure(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
     let type_ = text(schema, "type");
     let at = |key: &str| child(path, key);
@@ -257,7 +258,7 @@ fn structure(schema: &Value, level: Level, path: &str, errors: &mut Vec<FieldErr
     }
 }
 
-/// A resource's schema may restrict its name and generateName, and nothing else of its metadata.
+/// The schema of a resource may restrict `name` and `generateName`, and nothing else of its metadata.
 fn meta(schema: &Value, level: Level, embedded: bool, path: &str, errors: &mut Vec<FieldError>) {
     let resource = level == Level::Root || embedded;
     let property = |name: &str| schema.get("properties").and_then(|p| p.get(name));
@@ -288,7 +289,7 @@ fn meta(schema: &Value, level: Level, embedded: bool, path: &str, errors: &mut V
     }
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, the one place where branches may have types.
+/// `anyOf: [{type: integer}, {type: string}]`: the only branches that may have types.
 fn is_int_or_string(branches: &[Value]) -> bool {
     let only_type = |branch: &Value, type_: &str| {
         branch.as_object().is_some_and(|m| m.len() == 1) && text(branch, "type") == type_
@@ -296,7 +297,7 @@ fn is_int_or_string(branches: &[Value]) -> bool {
     matches!(branches, [a, b] if only_type(a, "integer") && only_type(b, "string"))
 }
 
-/// The value validations of a schema and of its branches.
+/// Checks the value validations of a schema and of its branches.
 fn values(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldError>) {
     if !skip_any_of {
         for (i, branch) in list(schema, "anyOf").iter().enumerate() {
@@ -322,7 +323,7 @@ fn values(schema: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldE
     }
 }
 
-/// A branch of allOf, anyOf, oneOf or not: value validations only.
+/// Checks a branch of `allOf`, `anyOf`, `oneOf` or `not`: it may have value validations only.
 fn nested(branch: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldError>) {
     const UNDEFINED: &str = "must be undefined to be structural";
     const EMPTY: &str = "must be empty to be structural";
@@ -370,7 +371,7 @@ fn nested(branch: &Value, skip_any_of: bool, path: &str, errors: &mut Vec<FieldE
     }
 }
 
-/// Whatever a branch restricts must be specified outside of branches too.
+/// Checks that everything that a branch restricts is also specified outside of branches.
 fn completeness(
     branch: &Value,
     schema: &Value,
@@ -412,14 +413,14 @@ fn complete_part(part: &Value, schema: &Value, path: &str, at: &str, errors: &mu
     let wrapped = serde_json::json!({ "not": part });
     let mut found = Vec::new();
     completeness(&wrapped, schema, path, at, &mut found);
-    // The wrapping is ours; its name has no place in a message.
+    // The wrapping is an internal detail, so its name is removed from messages.
     errors.extend(found.into_iter().map(|mut error| {
         error.detail = error.detail.replacen(&child(at, "not"), at, 1);
         error
     }));
 }
 
-/// Defaults are pruned and valid.
+/// Checks that defaults are pruned and valid.
 fn defaults(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
     let node = schema.node();
     if let Some(default) = &node.default {

@@ -1,3 +1,5 @@
+//! Tests of the checks of structural schemas.
+
 use super::*;
 use serde_json::json;
 
@@ -65,7 +67,7 @@ fn keywords_that_are_not_implemented_are_refused_by_name() {
     }
 }
 
-/// The messages are those of a real kube-apiserver.
+/// The messages are those of kube-apiserver.
 #[test]
 fn schemas_that_are_not_structural_are_refused() {
     for (schema, messages) in [

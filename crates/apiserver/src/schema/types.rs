@@ -1,5 +1,6 @@
-//! JSON type mismatches of built-in kinds, for which kube-apiserver fails already while decoding, in
-//! the words of Go's JSON decoder. Custom objects are judged by [`Schema::validate`] instead.
+//! JSON type mismatches of built-in kinds. kube-apiserver refuses these while decoding, in the words of
+//! Go's JSON decoder. Custom objects are validated by [`Schema::validate`] instead. It does no I/O; the
+//! write path calls it.
 
 use super::{Node, Schema, Type, child, indexed};
 use serde_json::Value;
@@ -8,26 +9,26 @@ use std::fmt;
 /// A value that cannot be decoded into its field.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeError {
-    /// Path with indexes, such as `spec.ports[0].port`.
+    /// The path with indexes, such as `spec.ports[0].port`.
     pub path: String,
-    /// What is wrong with it.
+    /// Why it cannot be decoded.
     pub why: Undecodable,
 }
 
 /// Why a value cannot be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Undecodable {
-    /// It is of another JSON type.
+    /// It has another JSON type.
     Mismatch {
         /// Go's name of the field: its struct and the path without indexes, such as
         /// `ServicePort.spec.ports.port`.
         field: String,
-        /// What was found: `string`, `number`, `number 1.5`, `bool`, `array` or `object`.
+        /// The JSON type: `string`, `number`, `number 1.5`, `bool`, `array` or `object`.
         found: String,
-        /// Go's type of the field, such as `int32`.
+        /// The field's Go type, such as `int32`.
         wanted: String,
     },
-    /// It is text that does not spell bytes or a time; this is what Go says of it.
+    /// A text that is not valid bytes or not a valid time, with Go's message.
     Text(String),
 }
 
@@ -46,8 +47,8 @@ impl fmt::Display for TypeError {
 }
 
 impl Schema {
-    /// Values of the wrong JSON type; `kind` is the kind of the object. Display of each is what the
-    /// decoder of kube-apiserver says; it stops at the first.
+    /// The values of a wrong JSON type; `kind` is the kind of the object. The display of each is the
+    /// message of kube-apiserver's decoder, which stops at the first.
     pub fn type_errors(&self, object: &Value, kind: &str) -> Vec<TypeError> {
         mismatches(self, object, kind)
     }
@@ -106,7 +107,7 @@ fn visit(schema: &Schema, value: &Value, place: &Place<'_>, errors: &mut Vec<Typ
     }
 }
 
-/// What Go says of text that is to spell bytes or a time and does not.
+/// Go's message for a text that is not valid bytes or not a valid time.
 fn misspelt(node: &Node, text: &str) -> Option<String> {
     match (node.type_, node.format.as_str()) {
         (Some(Type::String), "byte") => base64_error(text),
@@ -115,7 +116,7 @@ fn misspelt(node: &Node, text: &str) -> Option<String> {
     }
 }
 
-/// Go skips line breaks inside base64 and names the byte at which it gave up.
+/// Go skips line breaks inside base64, and names the byte where it stopped.
 fn base64_error(text: &str) -> Option<String> {
     let symbol = |b: u8| b.is_ascii_alphanumeric() || b == b'+' || b == b'/';
     let said = |at: usize| Some(format!("illegal base64 data at input byte {at}"));
@@ -140,8 +141,8 @@ fn base64_error(text: &str) -> Option<String> {
     }
 }
 
-/// What Go says of text that is no time. Times with microseconds need six digits of them; of others any
-/// fraction of a second is read.
+/// Go's message for an invalid time. A MicroTime needs six fractional digits; other times accept any
+/// fraction.
 fn time_error(node: &Node, text: &str) -> Option<String> {
     const PARTS: [&str; 11] = ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"];
     let micro = node.definition.as_deref().is_some_and(|name| name.ends_with(".MicroTime"));
@@ -170,7 +171,7 @@ fn unlike(text: &str, layout: &str, rest: &str, part: &str) -> String {
     format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {part:?}")
 }
 
-/// What follows a part of a time: digits stand for digits, all else for itself.
+/// Skips a part of a time layout: a digit matches any digit, another character itself.
 fn skip<'a>(text: &'a str, part: &str) -> Option<&'a str> {
     let like = |(given, wanted): (u8, u8)| {
         if wanted.is_ascii_digit() { given.is_ascii_digit() } else { given == wanted }
@@ -179,7 +180,7 @@ fn skip<'a>(text: &'a str, part: &str) -> Option<&'a str> {
     given.bytes().zip(part.bytes()).all(like).then(|| &text[part.len()..])
 }
 
-/// The first part of a well-formed time that is too large or too small.
+/// The first part of a well-formed time that is out of range.
 fn outside(text: &str) -> Option<&'static str> {
     let limits =
         [("month", 5, 1, 12), ("hour", 11, 0, 23), ("minute", 14, 0, 59), ("second", 17, 0, 59)];

@@ -1,12 +1,13 @@
-//! Says what is wrong with an object, in the words of kube-apiserver for custom objects. Called after
-//! defaulting; never changes anything. Order: values, embedded resources, lists that are sets or maps.
+//! Validates an object, in the words of kube-apiserver for custom objects. It is called after
+//! defaulting and never changes the object. The order is: values, embedded resources, lists that are
+//! sets or maps.
 
 use super::{ListType, Node, NodeId, Schema, Type, formats, go, lists};
 use crate::error::{FieldError, FieldErrorKind};
 use serde_json::{Number, Value};
 
 impl Schema {
-    /// What is wrong with a new object.
+    /// The errors of a new object.
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = self.values(object, None, "");
         errors.extend(lists::embedded(self, object, ""));
@@ -14,8 +15,8 @@ impl Schema {
         errors
     }
 
-    /// What is wrong with a changed object. What was wrong already and was not touched is let be, so
-    /// that a tightened schema does not lock objects up.
+    /// The errors of a changed object. Errors in unchanged values are ignored, so that existing
+    /// objects can still be updated under a stricter schema.
     pub fn validate_update(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = self.values(object, Some(old), "");
         errors.extend(lists::embedded(self, object, ""));
@@ -25,7 +26,7 @@ impl Schema {
         errors
     }
 
-    /// What is wrong with the status of an object that is written through `/status`.
+    /// The errors of an object's status that is written through `/status`.
     pub fn validate_status(&self, object: &Value, old: &Value) -> Vec<FieldError> {
         let mut errors = match (self.member("status"), object.get("status")) {
             (Some(schema), Some(status)) => schema.values(status, old.get("status"), "status"),
@@ -37,7 +38,7 @@ impl Schema {
         errors
     }
 
-    /// What is wrong with a value that stands at `field`; messages name its parts from there.
+    /// The errors of a value at `field`; messages name its parts from there.
     pub(super) fn values(
         &self,
         value: &Value,
@@ -49,7 +50,7 @@ impl Schema {
     }
 }
 
-/// Whether the rules in CEL cannot be run on an object with these errors.
+/// Whether CEL rules cannot run on an object with these errors.
 pub fn blocking(errors: &[FieldError]) -> bool {
     errors.iter().any(|error| {
         matches!(
@@ -63,7 +64,7 @@ pub fn blocking(errors: &[FieldError]) -> bool {
     })
 }
 
-/// The note that stands in for rules that were not run because of [`blocking`] errors.
+/// The error that stands for rules that were not run because of [`blocking`] errors.
 pub fn unchecked_rules() -> FieldError {
     FieldError {
         kind: FieldErrorKind::Invalid,
@@ -76,7 +77,7 @@ pub fn unchecked_rules() -> FieldError {
     }
 }
 
-/// Errors, and how much was right: of several alternatives the one with most in its favour is shown.
+/// Errors and the number of matches: of several alternatives, the one with most matches is shown.
 #[derive(Default)]
 struct Outcome {
     errors: Vec<FieldError>,
@@ -104,7 +105,7 @@ impl Outcome {
 
 struct Walk<'a> {
     nodes: &'a [Node],
-    /// Where the validated value itself stands.
+    /// The path of the validated value itself.
     field: &'a str,
 }
 
@@ -127,7 +128,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// An error that kube-apiserver ties to no field.
+    /// An error that kube-apiserver reports without a field.
     fn general(&self, detail: String) -> FieldError {
         FieldError {
             kind: FieldErrorKind::Invalid,
@@ -143,8 +144,8 @@ impl<'a> Walk<'a> {
         FieldError::type_invalid(self.field(name), found, detail)
     }
 
-    /// Judges `value` at `name`. `own` is false for the branches of allOf and its like, whose errors
-    /// count even where nothing has changed.
+    /// Validates `value` at `name`. `own` is false in branches of `allOf`, `anyOf`, `oneOf` and `not`,
+    /// whose errors count even if nothing changed.
     fn visit(
         &self,
         at: NodeId,
@@ -308,7 +309,7 @@ impl<'a> Walk<'a> {
         out
     }
 
-    /// At most one error: the first.
+    /// Reports at most one error: the first.
     fn string(&self, node: &Node, text: &str, name: &str, out: &mut Outcome) {
         let checks = &node.checks;
         let length = text.chars().count();
@@ -340,13 +341,13 @@ impl<'a> Walk<'a> {
             Some(n) => n.to_string(),
             None => go::number(value),
         };
-        // An integer is compared with the integer part of a bound, as Go converts it.
+        // An integer is compared with the integer part of a bound, because Go converts the bound.
         let bound = |b: f64| if number.is_i64() { b.trunc() } else { b };
         if let Some(factor) = checks.multiple_of {
             let factor = bound(factor);
             let times = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
             if factor <= 0.0 {
-                // So no integer is a multiple of one half.
+                // For example, no integer is a multiple of one half.
                 let shown_factor = bound_text(number, factor);
                 let detail = format!(
                     "factor MultipleOf declared for {name} must be positive: {shown_factor}"
@@ -476,7 +477,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The old item of a list that a new one continues: only lists with keys have one.
+/// The old item that corresponds to a new one. Only lists with keys have it.
 pub(super) fn counterpart<'a>(node: &Node, old: &'a Value, item: &Value) -> Option<&'a Value> {
     let Some(ListType::Map(keys)) = &node.list_type else { return None };
     let old = old.as_array()?;
@@ -496,7 +497,7 @@ fn recognized_format(node: &Node) -> Option<&str> {
     Some(node.format.as_str()).filter(|f| !f.is_empty() && formats::recognized(type_, f))
 }
 
-/// JSON type and number format of a value.
+/// The JSON type and the number format of a value.
 fn kind(value: &Value) -> (&'static str, &'static str) {
     match value {
         Value::Null => ("null", ""),
@@ -532,7 +533,7 @@ fn fits(value: f64, limit: i32) -> bool {
     value <= f64::from(limit) && value >= -f64::from(limit) - 1.0
 }
 
-/// A number without a fraction that JSON can carry exactly.
+/// Whether a number has no fraction and fits into JSON exactly.
 fn is_whole(value: f64) -> bool {
     const SAFE: f64 = 9_007_199_254_740_991.0;
     value.abs() <= SAFE && (value - value.round()).abs() < 1e-9 * value.abs().max(1.0)
@@ -546,7 +547,7 @@ fn bound_text(number: &Number, bound: f64) -> String {
     }
 }
 
-/// Equal as enumerations compare: numbers by value.
+/// Whether two values are equal in an enumeration: numbers by value.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),

@@ -1,3 +1,5 @@
+//! Tests of validation by a schema.
+
 use super::*;
 use crate::schema::compile_crd;
 use serde_json::json;
@@ -15,7 +17,7 @@ fn messages(spec: Value, value: Value) -> Vec<String> {
     said(schema(spec).validate(&json!({ "spec": value })))
 }
 
-/// Each message was given by a real kube-apiserver for the same schema and value.
+/// Each message comes from kube-apiserver, for the same schema and value.
 #[test]
 fn single_values_are_judged_in_the_words_of_the_real_server() {
     let rgb = json!({"type": "string", "enum": ["a", "b"]});

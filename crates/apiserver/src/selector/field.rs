@@ -1,9 +1,9 @@
-//! Field selectors: equality of single fields, by JSON path.
+//! Field selectors: a field at a JSON path equals a value, or does not. It does no I/O.
 
 use serde_json::Value;
 use std::fmt;
 
-/// What values fields of an object must have. The default selects everything.
+/// Required values of an object's fields. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldSelector {
     requirements: Vec<FieldRequirement>,
@@ -14,14 +14,14 @@ pub struct FieldSelector {
 pub struct FieldRequirement {
     /// The path, such as `metadata.name`.
     pub field: String,
-    /// Whether the field must be equal to the value, or must not.
+    /// Whether the field must equal the value. False: it must differ.
     pub equal: bool,
-    /// The value as text; empty also stands for an absent field.
+    /// The value as text. Empty also means an absent field.
     pub value: String,
 }
 
 impl FieldSelector {
-    /// Reads a selector as it stands in a query string.
+    /// Reads a selector from a query string.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = split(text);
         terms.sort_unstable();
@@ -32,8 +32,8 @@ impl FieldSelector {
             let value = unescape(value)?;
             requirements.push(FieldRequirement { field: field.to_owned(), equal, value });
         }
-        // Errors name the first term as it was written; what was read is in the order of its own words,
-        // so that two spellings of one selector are equal.
+        // Errors name the first term as written. The parsed requirements are sorted, so that two
+        // spellings of one selector are equal.
         requirements.sort_by_cached_key(ToString::to_string);
         Ok(Self { requirements })
     }
@@ -48,7 +48,7 @@ impl FieldSelector {
         &self.requirements
     }
 
-    /// The value that a field must have, if there is only one.
+    /// The value that a field must have, if exactly one is required.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.requirements.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
@@ -61,8 +61,8 @@ impl FieldSelector {
         }
     }
 
-    /// As [`Self::check`] with nothing allowed, in the words that a real server has for built-in kinds
-    /// without fields of their own.
+    /// As [`Self::check`] with no other fields, in kube-apiserver's words for built-in kinds without
+    /// selectable fields.
     pub fn check_metadata_only(&self) -> Result<(), String> {
         match self.unknown(&[]) {
             None => Ok(()),
@@ -85,7 +85,8 @@ impl FieldSelector {
         self.matches_with(object, |_| None)
     }
 
-    /// Whether it selects this object, where `special` knows fields that are not at their paths.
+    /// Whether it selects this object. `special` gives the values of fields that are not at their
+    /// paths.
     pub fn matches_with(&self, object: &Value, special: impl Fn(&str) -> Option<String>) -> bool {
         self.requirements.iter().all(|requirement| {
             let field = &requirement.field;
@@ -95,7 +96,7 @@ impl FieldSelector {
     }
 }
 
-/// The text of the scalar at a path; empty when there is none.
+/// The text of the scalar at a path. Empty: there is none.
 fn value_of(object: &Value, path: &str) -> String {
     match path.split('.').try_fold(object, |value, member| value.get(member)) {
         Some(Value::String(text)) => text.clone(),
@@ -104,7 +105,7 @@ fn value_of(object: &Value, path: &str) -> String {
     }
 }
 
-/// The terms between commas that are not escaped.
+/// The terms between unescaped commas.
 fn split(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);
@@ -123,7 +124,7 @@ fn split(text: &str) -> Vec<&str> {
     terms
 }
 
-/// Field, whether equal, and the value still escaped. The first operator counts.
+/// The field, whether it must be equal, and the escaped value. The first operator counts.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.find('=')?;
     let (field, rest) = (&term[..at], &term[at + 1..]);

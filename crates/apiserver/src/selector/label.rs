@@ -1,4 +1,4 @@
-//! Label selectors in both of their forms: the query string and `metav1.LabelSelector`.
+//! Label selectors, from a query string or from a `metav1.LabelSelector`. It does no I/O.
 
 use super::lexer::{Lexer, Token};
 use crate::names::{is_label_value, is_qualified_name};
@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What labels an object must have. The default selects everything.
+/// Required labels of an object. The default selects everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelSelector {
     requirements: Vec<LabelRequirement>,
@@ -20,9 +20,9 @@ pub struct LabelSelector {
 pub struct LabelRequirement {
     /// The label.
     pub key: String,
-    /// How it relates to the values.
+    /// The operator.
     pub operator: Operator,
-    /// Sorted, each once. One value for comparisons, none for existence.
+    /// Sorted, without duplicates. One value for comparisons, none for existence.
     pub values: Vec<String>,
 }
 
@@ -33,11 +33,11 @@ pub enum Operator {
     Equals,
     /// `==`, the same as `=`
     DoubleEquals,
-    /// `!=`, also true where there is no such label
+    /// `!=`, also true if the label is absent
     NotEquals,
     /// `in (…)`
     In,
-    /// `notin (…)`, also true where there is no such label
+    /// `notin (…)`, also true if the label is absent
     NotIn,
     /// the key alone
     Exists,
@@ -50,7 +50,7 @@ pub enum Operator {
 }
 
 impl LabelSelector {
-    /// Reads a selector as it stands in a query string.
+    /// Reads a selector from a query string.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lexer = Lexer::new(text);
         let mut requirements = Vec::new();
@@ -88,8 +88,8 @@ impl LabelSelector {
         Ok(Self::of(requirements))
     }
 
-    /// From the selector of an object (`matchLabels`, `matchExpressions`). Null selects nothing, an
-    /// empty one everything.
+    /// Reads an object's selector (`matchLabels`, `matchExpressions`). Null selects nothing; an
+    /// empty one selects everything.
     pub fn from_label_selector(selector: &Value) -> Result<Self, String> {
         if selector.is_null() {
             return Ok(Self { requirements: Vec::new(), nothing: true });
@@ -130,7 +130,7 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Whether it selects an object whose labels are these.
+    /// Whether it selects an object with these labels.
     pub fn matches<'a>(&self, labels: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.matches(labels(&r.key)))
     }
@@ -141,15 +141,15 @@ impl LabelSelector {
         self.matches(|key| labels?.get(key)?.as_str())
     }
 
-    /// Whether it selects the object that these bytes are the JSON of. Reads up to the labels and no
-    /// further; bytes that are not JSON have no labels.
+    /// Whether it selects the object with this JSON. It reads the bytes only up to the labels. Bytes
+    /// that are not JSON have no labels.
     pub fn matches_bytes(&self, object: &[u8]) -> bool {
         if self.is_empty() {
             return true;
         }
         let mut labels = Vec::new();
         let mut json = serde_json::Deserializer::from_slice(object);
-        // Ends with an error on purpose when the labels are found.
+        // The search stops with an error on purpose when it has found the labels.
         let _ = Seek { path: &["metadata", "labels"], labels: &mut labels }.deserialize(&mut json);
         self.matches(|key| {
             labels.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_ref())
@@ -158,7 +158,7 @@ impl LabelSelector {
 }
 
 impl LabelRequirement {
-    /// A condition, if it is one that makes sense.
+    /// A condition, or why it is invalid.
     pub fn new(key: &str, operator: Operator, values: Vec<String>) -> Result<Self, String> {
         let mut errors = Vec::new();
         let wrong = is_qualified_name(key);
@@ -211,7 +211,7 @@ impl LabelRequirement {
         }
     }
 
-    /// Whether it holds for the value of its label, or for its absence.
+    /// Whether the condition holds for the label's value, or for its absence.
     pub fn matches(&self, label: Option<&str>) -> bool {
         let listed = |value: &str| self.values.iter().any(|v| v == value);
         match self.operator {
@@ -233,7 +233,7 @@ impl LabelRequirement {
     }
 }
 
-/// A number as Go's ParseInt reads it: no spaces, a sign if need be.
+/// An integer as Go's ParseInt reads it: an optional sign, no spaces.
 fn integer(text: &str) -> Option<i64> {
     text.parse().ok()
 }
@@ -280,7 +280,7 @@ fn requirement(lexer: &mut Lexer<'_>) -> Result<LabelRequirement, String> {
     LabelRequirement::new(key, operator, values)
 }
 
-/// `(a,b)`. Empty places are empty values.
+/// `(a,b)`. An empty place is an empty value.
 fn value_set(lexer: &mut Lexer<'_>) -> Result<Vec<String>, String> {
     let token = lexer.next();
     if token != Token::Open {
@@ -324,7 +324,7 @@ fn value_set(lexer: &mut Lexer<'_>) -> Result<Vec<String>, String> {
     Ok(values.into_iter().collect())
 }
 
-/// The value after `=` and the like; nothing is the empty value.
+/// The value after `=`, `==` or `!=`. Nothing means the empty value.
 fn exact_value(lexer: &mut Lexer<'_>) -> Result<String, String> {
     match lexer.peek() {
         Token::End | Token::Comma => Ok(String::new()),
@@ -364,7 +364,7 @@ impl fmt::Display for LabelRequirement {
 
 type Labels<'de> = Vec<(Cow<'de, str>, Cow<'de, str>)>;
 
-/// Descends along a path of members, collects the strings of the object there, and stops.
+/// Follows a path of members, collects the strings of the object at its end, and stops.
 struct Seek<'s, 'de> {
     path: &'s [&'s str],
     labels: &'s mut Labels<'de>,
@@ -403,7 +403,7 @@ impl<'de> Visitor<'de> for Seek<'_, 'de> {
     }
 }
 
-/// A string that borrows from the input where it can.
+/// A string that borrows from the input if possible.
 struct Text<'de>(Cow<'de, str>);
 
 impl<'de> serde::Deserialize<'de> for Text<'de> {

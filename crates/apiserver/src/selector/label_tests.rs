@@ -1,3 +1,5 @@
+//! Tests of label selectors.
+
 use super::*;
 use proptest::prelude::*;
 use serde_json::json;
@@ -211,7 +213,7 @@ fn requirement_text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The rules again, as a person would write them from the documentation.
+/// A second implementation of the rules, as the documentation describes them.
 fn naive(requirement: &LabelRequirement, labels: &BTreeMap<String, String>) -> bool {
     let has = |value: &String| requirement.values.contains(value);
     match (requirement.operator, labels.get(&requirement.key)) {

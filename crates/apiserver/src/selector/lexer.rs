@@ -1,4 +1,4 @@
-//! The tokens of label selectors.
+//! The tokens of label selectors. Only [`super::label`] uses it.
 
 /// One token with the text it came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub(super) enum Token<'a> {
     Less,
     NotEquals,
     Open,
-    /// A word; `in` and `notin` are words where a value stands.
+    /// A word. In the place of a value, `in` and `notin` are words.
     Word(&'a str),
 }
 
@@ -36,7 +36,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Splits a selector into tokens as they are asked for; `End` without end.
+/// Splits a selector into tokens on demand. After the end it returns `End` forever.
 pub(super) struct Lexer<'a> {
     rest: &'a str,
 }
@@ -46,12 +46,12 @@ impl<'a> Lexer<'a> {
         Self { rest: text }
     }
 
-    /// The next token, which stays.
+    /// The next token, without taking it.
     pub(super) fn peek(&self) -> Token<'a> {
         Lexer { rest: self.rest }.next()
     }
 
-    /// The next token, which is used up.
+    /// Takes the next token.
     pub(super) fn next(&mut self) -> Token<'a> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r', '\n']);
         for symbol in [Token::DoubleEquals, Token::NotEquals]

@@ -1,6 +1,6 @@
-//! Label and field selectors: parsed once from the query string, then asked of many objects. They hold
-//! no object and know no kind; which fields a kind offers is told to them. Called by list, watch and
-//! deletecollection, and by the small controllers.
+//! Label and field selectors: parsed once from the query string, then matched with many objects. They
+//! hold no object and know no kind; the caller says which fields a kind supports. List, watch,
+//! deletecollection and the small controllers call them.
 
 mod field;
 mod label;

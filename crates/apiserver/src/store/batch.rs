@@ -1,6 +1,6 @@
-//! What a group of writes would do: each is checked against the state as the ones before it leave it,
-//! and the outcome is a value that can be made durable and then published, or thrown away. Pure; the
-//! writer calls [`plan`].
+//! Plans a group of writes: each is checked against the state after the writes before it. The result
+//! is a value that can be made durable and then published, or discarded. It does no I/O; the writer
+//! calls [`plan`].
 
 use super::history::{Growth, History};
 use super::names::Names;
@@ -12,7 +12,7 @@ use super::{
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// A write whose object is encoded already, which its caller did in its own time.
+/// A write whose object is already encoded, on its caller's thread.
 #[derive(Debug)]
 pub(super) struct Request {
     key: Key,
@@ -21,29 +21,29 @@ pub(super) struct Request {
     guards: Vec<Guard>,
 }
 
-/// An object to keep.
+/// An object to store.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Kept {
     /// The object.
     pub(super) entry: Entry,
-    /// What it claims, sorted.
+    /// Its claims, sorted.
     pub(super) claims: Claims,
 }
 
-/// What a group of writes does.
+/// The effects of a group of writes.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// The revision after it.
+    /// The revision after the batch.
     pub(super) revision: u64,
-    /// What stands in the end at every key that was touched.
+    /// The final object at every changed key. None: deleted.
     pub(super) objects: BTreeMap<Key, Option<Kept>>,
-    /// Who holds in the end every claim that was touched.
+    /// The final holder of every changed claim. None: released.
     pub(super) claims: HashMap<Arc<str>, Option<Key>>,
-    /// How the histories go on.
+    /// The growth of the histories, by resource.
     pub(super) growth: BTreeMap<Arc<str>, Growth>,
 }
 
-/// What becomes of one write, once the batch is durable.
+/// The result of one write, valid when the batch is durable.
 pub(super) type Answer = Result<Committed, WriteError>;
 
 impl Request {
@@ -62,13 +62,14 @@ impl Request {
         Ok(Self { key, expect, put, guards })
     }
 
-    /// Roughly the bytes it adds.
+    /// The approximate number of bytes that it adds.
     pub(super) fn weight(&self) -> usize {
         self.put.as_ref().map_or(0, |(object, _)| object.len())
     }
 }
 
-/// What `requests`, one after the other, do to `state`; an answer for each.
+/// Applies `requests` in order to `state`, without changing it. Returns the batch and an answer for
+/// each.
 pub(super) fn plan(
     state: &State,
     names: &mut Names,
@@ -89,7 +90,7 @@ pub(super) fn plan(
     (batch, answers)
 }
 
-/// The state with what the batch has done so far laid over it.
+/// The state with the effects of the batch so far.
 struct Draft<'a> {
     state: &'a State,
     names: &'a mut Names,
@@ -145,7 +146,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Counts the change and hands it to the history of its resource.
+    /// Counts the change and adds it to the history of its resource.
     fn record(&mut self, event: Event) -> Committed {
         self.batch.revision = event.revision;
         let entry = Entry { revision: event.revision, bytes: event.object.clone() };
@@ -154,7 +155,7 @@ impl Draft<'_> {
         Committed { entry }
     }
 
-    /// A new key in the form in which it is kept: what many objects have in common is shared.
+    /// A key in its stored form, which shares the names that many objects have in common.
     fn adopt(&mut self, key: Key) -> Key {
         Key {
             resource: self.names.intern(&key.resource),
@@ -182,14 +183,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether there is no object with such a key; `before` are those that were there before.
+    /// Whether no object has such a key. `before`: the keys in the state before the batch.
     fn none(&self, such: impl Fn(&Key) -> bool, mut before: impl Iterator<Item = Key>) -> bool {
         let touched = &self.batch.objects;
         let came = touched.iter().any(|(key, kept)| kept.is_some() && such(key));
         !came && !before.any(|key| !touched.contains_key(&key))
     }
 
-    /// Whether nobody but `key` holds any of `claims`.
+    /// Whether no other key than `key` holds any of `claims`.
     fn free(&self, key: &Key, claims: &[Arc<str>]) -> Result<(), WriteError> {
         for claim in claims {
             let holder = match self.batch.claims.get(claim) {
@@ -203,7 +204,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Lets `key` hold exactly `claims`, in place of what it held.
+    /// Replaces the claims that `key` holds.
     fn hold(&mut self, key: &Key, claims: &[Arc<str>]) {
         let held = match self.batch.objects.get(key) {
             Some(kept) => kept.as_ref().map(|kept| kept.claims.clone()),

@@ -1,9 +1,9 @@
-//! The store's file: current objects, the log that undoes them, and the counters, in one redb database.
-//! A batch is one transaction, so the file always holds the state after some batch. Only the writer
-//! calls this; readers are served from memory.
+//! The store's file: current objects, the undo log, and the counters, in one redb database. A batch is
+//! one transaction, so the file always holds the state after some batch. Only the writer calls this
+//! module; readers use the state in memory.
 //!
-//! The log keeps what each change *replaced*. Together with the current objects that is everything a
-//! history needs, and no object is written twice for being new.
+//! The log stores what each change *replaced*. With the current objects this is enough for a history,
+//! and no new object is written twice.
 
 use super::batch::{Batch, Kept};
 use super::history::History;
@@ -20,35 +20,38 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The layout below. A file of another format is refused, never guessed at.
+/// The format of the tables below. A file with another format is refused.
 const FORMAT: u64 = 1;
 
-/// What redb may keep of the file in memory: enough for the upper pages of its trees. Nothing is read
-/// back after the start.
+/// The memory that redb may use as a cache: enough for the upper pages of its trees. After the start
+/// nothing is read back.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// What a redb file looks like before its creation is finished: the mark at its start is missing, behind
-/// the first page there is nothing, and it is small.
+// A redb file whose creation is not finished lacks the mark at its start, has only zeros behind the
+// first page, and is small.
+/// The length of redb's mark.
 const MARK: usize = 9;
+/// The length of redb's first page.
 const FIRST_PAGE: usize = 4096;
+/// The largest file that counts as unfinished.
 const UNFINISHED_MAX: u64 = 16 << 20;
 
-/// Where an object stands: resource, namespace, name.
+/// The key of an object: resource, namespace, name.
 type ObjectKey = (&'static str, &'static str, &'static str);
 /// An object: its revision, its claims, its bytes.
 type ObjectRow = (u64, Vec<&'static str>, &'static [u8]);
-/// Where a change stands: resource, revision.
+/// The key of a change: resource, revision.
 type LogKey = (&'static str, u64);
-/// A change: whether it was a deletion, namespace and name of the object, the object before.
+/// A change: whether it was a deletion, namespace and name of the object, and the object before.
 type LogRow = (bool, &'static str, &'static str, Option<&'static [u8]>);
 
 /// The current objects.
 const OBJECTS: TableDefinition<'_, ObjectKey, ObjectRow> = TableDefinition::new("objects");
 /// The changes that can still be undone.
 const LOG: TableDefinition<'_, LogKey, LogRow> = TableDefinition::new("log");
-/// Resource → the revision behind which its log is cut off.
+/// Resource → the revision up to which its log is cut off.
 const COMPACTED: TableDefinition<'_, &str, u64> = TableDefinition::new("compacted");
-/// The counters below.
+/// The format and the revision, by the names below.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const META_FORMAT: &str = "format";
 const META_REVISION: &str = "revision";
@@ -80,7 +83,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Writes the counters into a new file; checks the format of any other.
+    /// Writes the counters into a new file; checks the format of an existing one.
     fn prepare(&self) -> Result<(), OpenError> {
         let transaction = self.database.begin_write().map_err(unreadable)?;
         let new = transaction.list_tables().map_err(unreadable)?.next().is_none();
@@ -108,7 +111,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Everything in the file, checked for being something that this store wrote.
+    /// Loads and checks the whole file.
     pub(super) fn load(&self, names: &mut Names) -> Result<State, OpenError> {
         let transaction = self.database.begin_read().map_err(unreadable)?;
         let meta = transaction.open_table(META).map_err(unreadable)?;
@@ -153,7 +156,7 @@ impl Disk {
         Ok(state)
     }
 
-    /// Makes a batch durable, all of it or nothing.
+    /// Makes a batch durable, completely or not at all.
     pub(super) fn commit(&self, batch: &Batch) -> Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
@@ -195,8 +198,8 @@ impl Disk {
     }
 }
 
-/// The events of every resource. Read newest first, each row undoes its change on a view of the
-/// objects, so that the view always shows what the change before it left behind.
+/// The events of every resource. The log is read newest first: each row undoes its change on a copy of
+/// the objects, so that the copy always shows the state after the change before.
 fn read_log(
     log: &impl ReadableTable<LogKey, LogRow>,
     state: &State,
@@ -238,15 +241,15 @@ fn read_log(
     Ok(events)
 }
 
-/// Opens or creates the file. A file whose creation was cut short is emptied: nothing was ever
-/// acknowledged from it, and redb would refuse it for good.
+/// Opens or creates the file. A file whose creation was interrupted is emptied: no write in it was ever
+/// acknowledged, and redb would refuse it.
 fn claim(path: &Path) -> Result<File, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path)?;
-    // Whoever has the store open, or is creating it right now, holds this lock through redb.
+    // A process that has the store open, or is creating it, holds this lock through redb.
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
@@ -270,7 +273,7 @@ fn unfinished(file: &mut File) -> std::io::Result<bool> {
     Ok(bytes.get(FIRST_PAGE..).is_none_or(zero))
 }
 
-/// A new file survives a power cut only once its folder is on disk.
+/// A new file survives a power cut only when its folder is synced.
 fn sync_folder(path: &Path) -> Result<(), OpenError> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -288,7 +291,7 @@ fn builder() -> Builder {
     builder
 }
 
-/// A copy in an allocation of exactly its size.
+/// A copy in an allocation of exactly this size.
 fn exact(bytes: &[u8]) -> Bytes {
     Bytes::from(Box::<[u8]>::from(bytes))
 }

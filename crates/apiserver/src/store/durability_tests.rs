@@ -1,5 +1,5 @@
-//! What the file keeps: over a restart, a killed process, a power cut, a disk that fails, and a file that
-//! is not ours.
+//! What the file preserves over a restart, a killed process, a power cut and a failing disk; and how
+//! foreign files are refused.
 
 use super::testing::{Medium, WIDE, coin, create, delete, few, key, thing, update};
 use super::*;
@@ -13,7 +13,7 @@ fn file() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Everything there is to see of a resource from revision `from` on.
+/// All that can be read of a resource, from revision `from` on.
 async fn view(store: &Store, resource: &str, from: u64) -> (Page, Vec<Event>) {
     let page = store.list(resource, &ListQuery::default()).unwrap();
     let events = store.watch(resource, from).unwrap().next().await.unwrap();
@@ -101,7 +101,7 @@ async fn a_file_copied_after_any_acknowledged_write_has_that_write() {
     }
 }
 
-/// A few creates, updates and deletions of different sizes that wait for the writer together.
+/// Several creates, updates and deletions of different sizes, queued together.
 async fn all_at_once(store: &Store, round: usize) -> Vec<Result<Committed, WriteError>> {
     let writes = (0..=round % 4).map(|i| {
         let a = thing(&format!("n/{i}"));

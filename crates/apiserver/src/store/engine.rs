@@ -1,6 +1,6 @@
-//! The shell around the pure store: a writer thread that takes all waiting writes at once, makes them
-//! durable in one transaction, publishes them and answers; and watchers that are woken by it. It
-//! decides nothing itself. The server holds [`Store`] handles.
+//! The shell around the pure parts of the store: a writer thread takes all waiting writes, makes them
+//! durable in one transaction, publishes them, answers, and wakes the watchers. It decides nothing
+//! itself. The server holds [`Store`] handles.
 
 use super::batch::{Answer, Request, plan};
 use super::disk::Disk;
@@ -20,16 +20,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// The revision of a store in which nothing was ever written. Not 0, which means "any" to clients.
+/// The revision of a new store. Not 0, which means "any" to clients.
 pub(super) const FIRST_REVISION: u64 = 1;
 
-/// How many writes, and bytes of them, go into one transaction at most: what came first should not
-/// wait long for what came last.
+/// The most writes of one transaction: the first should not wait long for the last.
 const BATCH_WRITES: usize = 1024;
+/// The most bytes of their objects.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// A handle on a store; clones are cheap and mean the same store. When the last one goes, the writes
-/// that wait are finished and the file is released before `drop` returns.
+/// A handle of a store. Clones are cheap and mean the same store. When the last one is dropped, waiting
+/// writes are finished and the file is released before `drop` returns.
 #[derive(Clone)]
 pub struct Store(Arc<Handle>);
 
@@ -39,15 +39,15 @@ struct Handle {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What readers, watchers and the writer have in common.
+/// What readers, watchers and the writer share.
 struct Shared {
     limits: Limits,
     state: RwLock<State>,
-    /// Wakes whoever waits for a revision.
+    /// Wakes tasks that wait for a revision.
     revision: watch::Sender<u64>,
-    /// Wakes the watchers of a resource; only resources with watchers are in it.
+    /// Wakes the watchers of a resource. Only resources with watchers have an entry.
     signals: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
-    /// Why no more writes are taken.
+    /// Why the store accepts no more writes.
     failure: OnceLock<String>,
 }
 
@@ -57,18 +57,18 @@ enum Job {
 }
 
 impl Store {
-    /// A store that forgets everything with its last handle.
+    /// A store in memory, dropped with its last handle.
     pub fn memory(limits: Limits) -> Store {
         let shared = Shared::new(State::new(FIRST_REVISION), limits);
         let (jobs, waiting) = mpsc::channel();
         let names = Names::default();
         let writer = Writer { shared: shared.clone(), disk: None, names };
-        // Without a thread nobody receives, and every write says so.
+        // Without a writer thread every write returns an error.
         let writer = writer.start(waiting).ok();
         Store(Arc::new(Handle { shared, jobs: Some(jobs), writer }))
     }
 
-    /// The store in the file at `path`, which is created if there is none. Reads all of it.
+    /// The store in the file at `path`, which is created if it does not exist. Loads the whole file.
     pub fn open(path: &Path, limits: Limits) -> Result<Store, OpenError> {
         Self::on(Disk::open(path)?, limits)
     }
@@ -91,18 +91,19 @@ impl Store {
         self.0.shared.state.read().find(key).map(|(_, entry)| entry.clone())
     }
 
-    /// The objects of a resource, or a page of them, now or at a revision of the past.
+    /// The objects of a resource, or a page of them, now or at an earlier revision.
     pub fn list(&self, resource: &str, query: &ListQuery<'_>) -> Result<Page, Expired> {
         let ListQuery { namespace, at, after, limit, filter } = *query;
         let limit = limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        // What a filter will leave is not known yet, and it shall not run under the lock.
+        // With a filter it is not known how many objects are needed, and the filter must not run under
+        // the lock.
         let take = if filter.is_some() { usize::MAX } else { limit };
         let selection = self.0.shared.state.read().select(resource, namespace, at, after, take)?;
         Ok(page(selection, limit, filter))
     }
 
-    /// Does a write if what it expects and guards holds, and returns once it is durable and visible.
-    /// Dropping the future does not take the write back.
+    /// Does a write if its expectation and guards hold, and returns when it is durable and visible.
+    /// Dropping the future does not undo the write.
     pub async fn write(&self, write: Write) -> Result<Committed, WriteError> {
         let request = Request::prepare(write)?;
         let (answer, answered) = oneshot::channel();
@@ -113,12 +114,12 @@ impl Store {
         }
     }
 
-    /// The revision of the newest change to any object of a resource; 0 if there was none.
+    /// The revision of the newest change of a resource. 0: it never changed.
     pub fn changed(&self, resource: &str) -> u64 {
         self.0.shared.state.read().history(resource).map_or(0, History::newest)
     }
 
-    /// Watches a resource: all its events with a revision greater than `from`.
+    /// Watches a resource: all its events after revision `from`.
     pub fn watch(&self, resource: &str, from: u64) -> Result<Watch, Expired> {
         let shared = &self.0.shared;
         if let Some(history) = shared.state.read().history(resource) {
@@ -134,30 +135,30 @@ impl Store {
         self.0.shared.state.read().claimed_by(claim).cloned()
     }
 
-    /// Waits until `revision` is reached, no longer than `within`; whether it was.
+    /// Waits until `revision` is reached, at most for `within`. Returns whether it was.
     pub async fn reached(&self, revision: u64, within: Duration) -> bool {
         let mut latest = self.0.shared.revision.subscribe();
         let reached = latest.wait_for(|latest| *latest >= revision);
         matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
     }
 
-    /// How many objects of each resource live in a namespace; resources without any are left out.
+    /// The number of objects of each resource in a namespace, without zeros.
     pub fn namespace_contents(&self, namespace: &str) -> Vec<(Arc<str>, usize)> {
         self.0.shared.state.read().namespace_contents(namespace)
     }
 
-    /// Why the store takes no more writes, if that is so: the disk failed, and what is on it is certain
-    /// only after it is opened again. Reads and watches go on.
+    /// Why the store accepts no more writes. None: it does. After a disk error the content of the file
+    /// is certain only when it is opened again. Reads and watches continue.
     pub fn failure(&self) -> Option<&str> {
         self.0.shared.failure.get().map(String::as_str)
     }
 
-    /// Finishes the writes that were asked for before, and releases the file even if other handles are
-    /// left. They can read on; their writes are refused.
+    /// Finishes the writes that were sent before, and releases the file even if there are other
+    /// handles. They can still read; their writes are refused.
     pub async fn close(self) {
         let (done, closed) = oneshot::channel();
         self.0.send(Job::Close(done));
-        // An error means that somebody else closed it, which is as good.
+        // An error means that another handle has closed the store already.
         let _ = closed.await;
     }
 }
@@ -169,7 +170,7 @@ impl fmt::Debug for Store {
 }
 
 impl Handle {
-    /// Whether there is a writer to do it.
+    /// Sends a job. Returns whether there is a writer.
     fn send(&self, job: Job) -> bool {
         self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok())
     }
@@ -179,7 +180,7 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.jobs.take();
         if let Some(writer) = self.writer.take() {
-            // A writer that panicked has told so; there is nothing left to finish.
+            // A writer that panicked has already set the failure; there is nothing to finish.
             let _ = writer.join();
         }
     }
@@ -193,7 +194,7 @@ impl Shared {
         Arc::new(Self { limits, state: RwLock::new(state), revision, signals, failure })
     }
 
-    /// Tells the watchers of `resources` and those who wait for a revision.
+    /// Wakes the watchers of `resources`, and tasks that wait for a revision.
     fn wake(&self, resources: &[Arc<str>], revision: u64) {
         let mut signals = self.signals.lock();
         for resource in resources {
@@ -210,7 +211,7 @@ impl Shared {
     }
 }
 
-/// The one who writes.
+/// The writer's part.
 struct Writer {
     shared: Arc<Shared>,
     disk: Option<Disk>,
@@ -221,14 +222,14 @@ impl Writer {
     fn start(self, jobs: mpsc::Receiver<Job>) -> std::io::Result<JoinHandle<()>> {
         let shared = self.shared.clone();
         std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
-            // Without its writer the store only looks alive: say so, and readiness ends.
+            // Without its writer the store can still be read: set the failure, so that readiness ends.
             if catch_unwind(AssertUnwindSafe(|| self.run(jobs))).is_err() {
                 shared.failure.get_or_init(|| "the writer failed; open the store again".to_owned());
             }
         })
     }
 
-    /// Writes until nobody is left who could ask for it.
+    /// Writes until all senders are dropped.
     fn run(mut self, jobs: mpsc::Receiver<Job>) {
         while let Ok(first) = jobs.recv() {
             let (mut requests, mut answers) = (Vec::new(), Vec::new());
@@ -247,7 +248,7 @@ impl Writer {
                 }
             }
             for (answer, result) in answers.into_iter().zip(self.write(requests)) {
-                // Whoever asked may be gone; the write stands.
+                // The caller may have been dropped; the write is valid.
                 let _ = answer.send(result);
             }
             if let Some(done) = closing {
@@ -259,8 +260,8 @@ impl Writer {
         }
     }
 
-    /// Plans, makes durable, publishes. The answers are true when they are given: one that rests on an
-    /// earlier write of a batch that failed would not be, so then all of them are the failure.
+    /// Plans, makes durable and publishes a batch. If the transaction fails, every answer is the
+    /// failure: an answer may depend on an earlier write of the batch.
     fn write(&mut self, requests: Vec<Request>) -> Vec<Answer> {
         let count = requests.len();
         let shared = &self.shared;
@@ -274,7 +275,7 @@ impl Writer {
         if let Some(disk) = &self.disk
             && let Err(error) = disk.commit(&batch)
         {
-            // The file may or may not hold the batch now, so nothing may be numbered after it.
+            // The file may or may not contain the batch, so no later revision may be given.
             let failure = format!("{error}; no more writes until the store is opened again");
             tracing::error!(%error, "the store's file failed, no more writes are taken");
             let failure = shared.failure.get_or_init(|| failure).clone();
@@ -289,8 +290,8 @@ impl Writer {
     }
 }
 
-/// The events of one resource, as they become durable. A watcher that does not ask costs nothing, and
-/// is told [`Expired`] when the history has moved on without it.
+/// The events of one resource, as they become durable. An idle watcher costs nothing; it gets
+/// [`Expired`] if the history has moved on without it.
 pub struct Watch {
     shared: Arc<Shared>,
     resource: Arc<str>,
@@ -299,8 +300,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits for events of this resource and gives all there are, oldest first. Dropping the future
-    /// loses nothing. On a closed store it waits for good.
+    /// Waits for events of this resource and returns all of them, oldest first. Dropping the future
+    /// loses no event. On a closed store it waits forever.
     pub async fn next(&mut self) -> Result<Vec<Arc<Event>>, Expired> {
         loop {
             self.signal.mark_unchanged();
@@ -321,8 +322,8 @@ impl Watch {
         }
     }
 
-    /// Up to which revision this watcher has been given everything. Goes on with the store while
-    /// nothing happens to its resource, so that a client can be told where to resume.
+    /// The revision up to which this watcher has received everything. It also grows while only other
+    /// resources change, so that a client knows where to resume.
     pub fn position(&self) -> u64 {
         let state = self.shared.state.read();
         match state.history(&self.resource) {

@@ -1,18 +1,18 @@
-//! The bounded past of one resource: its newest events, in order, and the revision behind which nothing
-//! is known any more. Pure; the state owns one for each resource.
+//! The bounded history of one resource: its newest events in order, and the revision up to which events
+//! were dropped. It does no I/O; the state owns one for each resource.
 
 use super::{Event, EventKind, Expired, Limits};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What an event costs besides the objects it alone keeps alive: itself, its place in the ring and the
-/// allocator's share.
+/// The cost of an event besides the objects that only it keeps: the event, its place in the ring, and
+/// the allocator's overhead.
 const EVENT_OVERHEAD: usize = 192;
 
 /// The newest events of a resource.
 ///
-/// A watcher may resume from revision R iff no event newer than R was dropped, whether or not anything
-/// happened at R itself: a resource that is silent for a million revisions loses nobody.
+/// A watcher may resume from revision R if and only if no event after R was dropped, even if nothing
+/// happened at R itself. So a resource that is unchanged for a million revisions loses no watcher.
 #[derive(Debug, Default)]
 pub(super) struct History {
     events: VecDeque<Arc<Event>>,
@@ -20,25 +20,25 @@ pub(super) struct History {
     compacted: u64,
 }
 
-/// How a history goes on: decided by [`History::grow`], made durable, then applied.
+/// How a history grows: [`History::grow`] plans it; it is made durable and then applied.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Growth {
-    /// The new events that stay.
+    /// The new events that are kept.
     pub(super) events: Vec<Arc<Event>>,
-    /// Revisions of the oldest events so far, which go.
+    /// The revisions of the oldest events, which are dropped.
     pub(super) forget: Vec<u64>,
-    /// The new point behind which nothing is known.
+    /// The new revision up to which events are dropped.
     pub(super) compacted: u64,
 }
 
 impl History {
-    /// A history read back: nothing up to and including `compacted`, then these events.
+    /// A restored history: these events, with everything up to and including `compacted` dropped.
     pub(super) fn restore(compacted: u64, events: VecDeque<Arc<Event>>) -> Self {
         let bytes = events.iter().map(|event| cost(event)).sum();
         Self { events, bytes, compacted }
     }
 
-    /// Whether everything newer than `from` is still known.
+    /// Whether all events after `from` are kept.
     pub(super) fn reaches(&self, from: u64) -> Result<(), Expired> {
         if from < self.compacted {
             return Err(Expired { requested: from, oldest: self.compacted });
@@ -46,7 +46,7 @@ impl History {
         Ok(())
     }
 
-    /// The events newer than `from`, oldest first.
+    /// The events after `from`, oldest first.
     pub(super) fn after(
         &self,
         from: u64,
@@ -56,17 +56,17 @@ impl History {
         Ok(self.events.range(start..))
     }
 
-    /// Whether anything newer than `from` happened.
+    /// Whether there was an event after `from`.
     pub(super) fn moved_since(&self, from: u64) -> bool {
         from < self.compacted || self.events.back().is_some_and(|event| event.revision > from)
     }
 
-    /// The revision of the newest event that there ever was.
+    /// The revision of the newest event, dropped or not.
     pub(super) fn newest(&self) -> u64 {
         self.events.back().map_or(self.compacted, |event| event.revision)
     }
 
-    /// How this history goes on with `new` events within `limits`.
+    /// Plans the growth by `new` events within `limits`.
     pub(super) fn grow(&self, new: Vec<Arc<Event>>, limits: Limits) -> Growth {
         let mut count = self.events.len() + new.len();
         let mut bytes = self.bytes + new.iter().map(|event| cost(event)).sum::<usize>();
@@ -87,7 +87,7 @@ impl History {
         growth
     }
 
-    /// Goes on as decided. Gives back what fell out, to be freed where no lock is held.
+    /// Applies a growth. Returns the dropped events, to be freed where no lock is held.
     pub(super) fn apply(&mut self, growth: Growth) -> Vec<Arc<Event>> {
         let fallen: Vec<_> = self.events.drain(..growth.forget.len()).collect();
         self.events.extend(growth.events.iter().cloned());
@@ -99,8 +99,9 @@ impl History {
     }
 }
 
-/// What keeping an event costs. The object after the change is the current one or is counted as the
-/// `previous` of the next event of its key; only a deletion's last object is kept by nobody else.
+/// The cost of keeping an event. The object after the change is the current one, or is counted as
+/// `previous` of the next event of its key. Only the last object of a deletion is kept by the event
+/// alone.
 fn cost(event: &Event) -> usize {
     let last = if event.kind == EventKind::Deleted { event.object.len() } else { 0 };
     EVENT_OVERHEAD + last + event.previous.as_ref().map_or(0, |bytes| bytes.len())

@@ -1,6 +1,6 @@
-//! The store: objects as canonical bytes under revisions, their history, and who may watch it.
-//! It decides nothing about what an object means; [`Store`] is called by the read and write paths of
-//! the server, which hand it finished objects together with what must still be true when they land.
+//! The store: objects as canonical bytes at revisions, their history, and watches. It does not know
+//! the meaning of objects. The read and write paths of the server call [`Store`] with finished objects
+//! and with conditions that must hold at the commit.
 //!
 //! ```text
 //!  write ──▶ queue ──▶ writer thread: plan (batch) ──▶ disk: one transaction ──▶ publish (state)
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! One counter numbers all writes. Every resource has its own bounded history, so that a busy one
-//! (Leases) does not push the others' events out. The same `Bytes` serve the current object, the
-//! history and every watcher.
+//! (Leases) does not drop the events of others. The current object, the history and all watchers share
+//! the same `Bytes`.
 
 mod batch;
 mod disk;
@@ -35,7 +35,7 @@ pub use engine::{Store, Watch};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Where an object is kept.
+/// The key of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The resource's storage name, such as `services` or `ingresses.networking.k8s.io`.
@@ -57,7 +57,7 @@ impl Key {
     }
 }
 
-/// An object as stored: canonical JSON with `metadata.resourceVersion` in it.
+/// A stored object: canonical JSON with `metadata.resourceVersion`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// The revision that wrote it.
@@ -66,12 +66,12 @@ pub struct Entry {
     pub bytes: Bytes,
 }
 
-/// How much of the past is kept, for each resource by itself. The newest event is always kept.
+/// How much history is kept for each resource. The newest event is always kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// At most so many events.
+    /// The most events.
     pub history_events: usize,
-    /// At most so many bytes of objects that are no longer current.
+    /// The most bytes of objects that are not current any more.
     pub history_bytes: usize,
 }
 
@@ -81,57 +81,57 @@ impl Default for Limits {
     }
 }
 
-/// Says of an object whether it is wanted.
+/// Whether an object is wanted.
 pub type Filter<'a> = &'a dyn Fn(&Key, &[u8]) -> bool;
 
-/// Which objects of a resource to list. The default is all of them, as they are now.
+/// Which objects of a resource to list. The default: all, as they are now.
 #[derive(Clone, Copy, Default)]
 pub struct ListQuery<'a> {
     /// Only this namespace.
     pub namespace: Option<&'a str>,
-    /// As of this revision. A revision that is not reached yet lists the present and calls it by that
-    /// number: whoever asks checks against [`Store::revision`] first (see [`Store::reached`]).
+    /// At this revision. A revision that is not reached yet lists the present under that number, so
+    /// the caller checks [`Store::revision`] first (see [`Store::reached`]).
     pub at: Option<u64>,
-    /// Only what comes after this (namespace, name): the `next` of the page before.
+    /// Only objects after this (namespace, name): the `next` of the page before.
     pub after: Option<(&'a str, &'a str)>,
-    /// At most so many; 0 counts as no limit.
+    /// The most items. 0 means no limit.
     pub limit: Option<usize>,
-    /// Only what this accepts. It runs on a snapshot, outside of every lock.
+    /// Only objects that it accepts. It runs on a snapshot, outside of all locks.
     pub filter: Option<Filter<'a>>,
 }
 
-/// A part of a list, in the order of a real server: by `namespace/name` as one string.
+/// A part of a list, in kube-apiserver's order: by `namespace/name` as one string.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// The revision at which all of this was true.
+    /// The revision of the list.
     pub revision: u64,
     /// The objects.
     pub items: Vec<(Key, Entry)>,
-    /// (namespace, name) of the last item, when more follow.
+    /// (namespace, name) of the last item, if more follow.
     pub next: Option<(Arc<str>, Arc<str>)>,
-    /// How many follow, when some do and no filter was given.
+    /// How many follow, if any, and if there was no filter.
     pub remaining: Option<usize>,
 }
 
-/// One change, and what must hold for it to happen.
+/// One change, and the conditions for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// What to change.
+    /// The object to change.
     pub key: Key,
-    /// What must be there before.
+    /// What must exist before.
     pub expect: Expect,
-    /// What to do.
+    /// What the write does.
     pub change: Change,
-    /// What else must hold; checked before everything else.
+    /// Other conditions, checked first.
     pub guards: Vec<Guard>,
 }
 
-/// What must be there before a write.
+/// What must exist before a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Nothing.
+    /// No object.
     Absent,
-    /// The object of exactly this revision.
+    /// The object at exactly this revision.
     Revision(u64),
 }
 
@@ -142,20 +142,20 @@ pub enum Change {
     Put {
         /// The object, a JSON object.
         object: serde_json::Value,
-        /// Names that this object holds for itself alone, in place of those it held before: no two
-        /// objects of the store ever hold the same claim.
+        /// The claims of the object, which replace its former ones. No two objects of the store ever
+        /// hold the same claim.
         claims: Vec<String>,
     },
-    /// Remove the object and what it claims.
+    /// Remove the object and its claims.
     Delete,
 }
 
-/// Something about another object that must hold for a write.
+/// A condition about other objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// This object exists.
     Exists(Key),
-    /// No object of any resource lives in this namespace.
+    /// No object of any resource exists in this namespace.
     NamespaceEmpty(Arc<str>),
     /// There is no object of this resource.
     ResourceEmpty(Arc<str>),
@@ -164,31 +164,31 @@ pub enum Guard {
 /// A write that is durable and visible.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Committed {
-    /// The object as stored; for a deletion the last object, with the revision of the deletion.
+    /// The stored object; for a deletion the last object, with the revision of the deletion.
     pub entry: Entry,
 }
 
 /// Why a write did not happen.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum WriteError {
-    /// [`Expect::Absent`], and it is there.
+    /// [`Expect::Absent`], but the object exists.
     #[error("the object exists")]
     Exists,
-    /// There is no such object to change.
+    /// The object does not exist.
     #[error("the object does not exist")]
     Missing,
-    /// The object is of another revision than expected.
+    /// The object has another revision than expected.
     #[error("the object is of revision {current} meanwhile")]
     Conflict {
-        /// The revision that it has.
+        /// Its revision.
         current: u64,
     },
     /// Another object holds a claim.
     #[error("{claim} is held by {} {}/{}", by.resource, by.namespace, by.name)]
     Claimed {
-        /// What is claimed.
+        /// The claim.
         claim: String,
-        /// Who has it.
+        /// The object that holds it.
         by: Key,
     },
     /// A guard does not hold.
@@ -199,39 +199,40 @@ pub enum WriteError {
     Storage(String),
 }
 
-/// The history does not reach back that far.
+/// The history does not reach back to this revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("revision {requested} is too old, the oldest at hand is {oldest}")]
 pub struct Expired {
-    /// What was asked for.
+    /// The requested revision.
     pub requested: u64,
-    /// The oldest revision of this resource from which events, and at which lists, are at hand.
+    /// The oldest revision of this resource from which events can be read, and at which it can be
+    /// listed.
     pub oldest: u64,
 }
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// It was not there before.
+    /// It was created.
     Added,
-    /// It was there before.
+    /// It was changed.
     Modified,
-    /// It is gone.
+    /// It was deleted.
     Deleted,
 }
 
-/// One change as watchers see it.
+/// One change, as watchers get it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The revision of the change.
     pub revision: u64,
     /// What changed.
     pub key: Key,
-    /// How.
+    /// The kind of change.
     pub kind: EventKind,
     /// The object after the change; for a deletion the last object, with the revision of the deletion.
     pub object: Bytes,
-    /// The object before the change; `None` for [`EventKind::Added`] only.
+    /// The object before the change. `None` only for [`EventKind::Added`].
     pub previous: Option<Bytes>,
 }
 
@@ -244,7 +245,7 @@ pub enum OpenError {
     /// The file is not a store, or is damaged.
     #[error("the store's file is damaged: {0}")]
     Corrupt(String),
-    /// The file was written by a version of this program that keeps its data differently.
+    /// Another version of this program wrote the file in another format.
     #[error("the store's file has format {found}, this program reads format {known}")]
     Format {
         /// The format of the file.

@@ -1,6 +1,6 @@
-//! Random lives of a store against a model that keeps a full copy of every revision and is too simple to
-//! be wrong: refusals, lists at every revision, watches from every revision, restarts, killed
-//! processes and power cuts.
+//! Random histories of a store, compared with a simple model that keeps a full copy of every revision:
+//! refusals, lists at every revision, watches from every revision, restarts, killed processes and power
+//! cuts.
 
 use super::testing::{Medium, coin, few, parse};
 use super::*;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 const RESOURCES: [&str; 2] = ["things", "namespaces"];
-/// With names of which one is the beginning of another, and one that has no namespace.
+/// With names that are prefixes of others, and one empty namespace.
 const NAMESPACES: [&str; 4] = ["", "a", "a-b", "b"];
 const NAMES: [&str; 3] = ["x", "x-y", "y"];
 const CLAIMS: [&str; 3] = ["1", "2", "3"];
@@ -20,7 +20,7 @@ const HISTORY: usize = 6;
 #[derive(Clone, Debug)]
 struct Attempt {
     key: Key,
-    /// Which revision it expects: the right one, none, or another.
+    /// The revision that it expects: the right one, none, or another.
     expect: Aim,
     put: Option<(u8, Vec<String>)>,
     guard: Option<Guard>,
@@ -43,11 +43,11 @@ enum End {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Writes that are asked for at the same time.
+    /// Writes that are sent together.
     Write(Vec<Attempt>),
-    /// The end of a process, and the start of the next.
+    /// The end of a process, and the start of the next one.
     Restart(End),
-    /// A watcher looks what there is.
+    /// A watcher reads its events.
     Look(usize),
 }
 
@@ -107,9 +107,9 @@ struct Thing {
 
 type World = BTreeMap<Key, Thing>;
 
-/// Every revision there ever was.
+/// Every revision.
 struct Model {
-    /// `worlds[r]` is everything at revision r; nothing ever happened before 1.
+    /// `worlds[r]` holds all objects at revision r. Nothing happened before 1.
     worlds: Vec<World>,
     /// (revision, key, kind, object, previous)
     events: Vec<(u64, Key, EventKind, Value, Option<Value>)>,
@@ -181,7 +181,8 @@ impl Model {
         Ok((revision, object))
     }
 
-    /// The events of a resource after a revision, or the oldest revision that still has them all.
+    /// The events of a resource after a revision, or the oldest revision after which all events are
+    /// kept.
     fn events(&self, resource: &str, from: u64) -> Result<Vec<SeenEvent>, u64> {
         let all: Vec<_> = self.events.iter().filter(|e| *e.1.resource == *resource).collect();
         let kept = all.len().saturating_sub(HISTORY);
@@ -191,7 +192,7 @@ impl Model {
         }
     }
 
-    /// What stood at a revision, in the order of lists.
+    /// The objects at a revision, in list order.
     fn list(&self, resource: &str, at: u64, namespace: Option<&str>) -> Vec<(Key, u64, Value)> {
         let mut found: Vec<_> = self.worlds[at as usize]
             .iter()
@@ -215,7 +216,7 @@ fn listed(page: &Page) -> Vec<(Key, u64, Value)> {
     page.items.iter().map(|(k, entry)| (k.clone(), entry.revision, parse(&entry.bytes))).collect()
 }
 
-/// The write that an attempt comes down to when the world is as it is now.
+/// The write of an attempt, for the present objects.
 fn aimed(attempt: &Attempt, world: &World) -> Write {
     let expect = match (attempt.expect, world.get(&attempt.key)) {
         (Aim::Right, Some(thing)) => Expect::Revision(thing.revision),
@@ -233,7 +234,7 @@ fn aimed(attempt: &Attempt, world: &World) -> Write {
     Write { key: attempt.key.clone(), expect, change, guards }
 }
 
-/// Everything that can be asked of a store gives what the model has.
+/// Compares every answer of the store with the model.
 fn compare(store: &Store, model: &Model) -> Result<(), TestCaseError> {
     prop_assert_eq!(store.revision(), model.revision());
     for resource in RESOURCES {
@@ -297,7 +298,7 @@ fn compare_lists(
     Ok(())
 }
 
-/// The same list, two at a time.
+/// The same list in pages of two.
 fn in_pages(store: &Store, resource: &str, query: &ListQuery<'_>) -> Vec<(Key, u64, Value)> {
     let (mut all, mut next) = (Vec::new(), None::<(Arc<str>, Arc<str>)>);
     loop {
@@ -312,7 +313,7 @@ fn in_pages(store: &Store, resource: &str, query: &ListQuery<'_>) -> Vec<(Key, u
     }
 }
 
-/// A watcher that lives as long as the store.
+/// A watcher that exists as long as the store.
 struct Witness {
     resource: &'static str,
     watch: Watch,

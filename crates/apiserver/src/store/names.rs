@@ -1,13 +1,13 @@
-//! One allocation for each resource and namespace name, however many objects carry it. Owned by the
-//! writer, which passes every key through it; readers never see it.
+//! Shares one allocation for each resource and namespace name among all objects. The writer owns it
+//! and passes every key through it; readers never see it.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Below this many names nothing is worth sweeping.
+/// Below this number of names there is no sweep.
 const SWEEP_FROM: usize = 1024;
 
-/// The names in use.
+/// The shared names.
 #[derive(Debug)]
 pub(super) struct Names {
     known: HashSet<Arc<str>>,

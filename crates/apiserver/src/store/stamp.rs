@@ -1,13 +1,13 @@
-//! Objects as bytes: canonical JSON, encoded once, with the revision written into
-//! `metadata.resourceVersion`. The revision of a write is only known to the writer, so the caller
-//! encodes with a hole and the writer fills it in by copying. Pure.
+//! Objects as bytes: canonical JSON, encoded once, with the revision in `metadata.resourceVersion`.
+//! Only the writer knows a write's revision, so the caller encodes with a hole and the writer fills
+//! it while copying. It does no I/O.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::ops::Range;
 
-/// Canonical JSON that lacks its revision.
+/// Canonical JSON without its revision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unstamped {
     json: Vec<u8>,
@@ -15,7 +15,7 @@ pub(super) struct Unstamped {
 }
 
 impl Unstamped {
-    /// Encodes `object`; the reason if it is nothing that can carry a revision.
+    /// Encodes `object`. The error says why it cannot have a revision.
     pub(super) fn encode(mut object: Value) -> Result<Self, String> {
         let metadata = match &mut object {
             Value::Object(map) => {
@@ -27,35 +27,35 @@ impl Unstamped {
             Value::Object(map) => map.insert("resourceVersion".into(), Value::String("0".into())),
             other => return Err(format!("metadata is not a JSON object: {other}")),
         };
-        // Maps are sorted already, unless a dependency turns serde_json's `preserve_order` on.
+        // Maps are already sorted, unless a dependency turns on serde_json's `preserve_order`.
         object.sort_all_objects();
         let json = serde_json::to_vec(&object).map_err(|e| e.to_string())?;
         let hole = locate(&json).ok_or("the object cannot be read back")?;
         Ok(Self { json, hole })
     }
 
-    /// Bytes that the object takes, within a few digits.
+    /// The size of the object in bytes, within a few digits.
     pub(super) fn len(&self) -> usize {
         self.json.len()
     }
 
-    /// The object as it is stored at `revision`.
+    /// The object's bytes at `revision`.
     pub(super) fn stamp(&self, revision: u64) -> Bytes {
         splice(&self.json, self.hole.clone(), revision)
     }
 }
 
-/// A stored object under another revision, otherwise byte for byte the same.
+/// A stored object with another revision, otherwise unchanged byte for byte.
 pub(super) fn restamp(stored: &[u8], revision: u64) -> Option<Bytes> {
     Some(splice(stored, locate(stored)?, revision))
 }
 
-/// The revision in a stored object; `None` if these bytes are no stored object.
+/// The revision in a stored object. None: these bytes are not a stored object.
 pub(super) fn revision_of(stored: &[u8]) -> Option<u64> {
     std::str::from_utf8(&stored[locate(stored)?]).ok()?.parse().ok()
 }
 
-/// `json` with `revision` in place of `hole`, in an allocation of exactly its size.
+/// `json` with `revision` in the hole, in an allocation of exactly this size.
 fn splice(json: &[u8], hole: Range<usize>, revision: u64) -> Bytes {
     let digits = revision.to_string();
     let mut out = Vec::with_capacity(json.len() - hole.len() + digits.len());
@@ -65,7 +65,7 @@ fn splice(json: &[u8], hole: Range<usize>, revision: u64) -> Bytes {
     out.into()
 }
 
-/// Where the value of `metadata.resourceVersion` stands, without its quotes.
+/// The range of the value of `metadata.resourceVersion`, without its quotes.
 fn locate(json: &[u8]) -> Option<Range<usize>> {
     #[derive(Deserialize)]
     struct Object<'a> {
@@ -78,7 +78,7 @@ fn locate(json: &[u8]) -> Option<Range<usize>> {
         resource_version: &'a str,
     }
     let text = serde_json::from_slice::<Object<'_>>(json).ok()?.metadata.resource_version;
-    // Borrowed text is a part of `json`; its address says which.
+    // Borrowed text is a part of `json`; its address gives its position.
     let start = text.as_ptr().addr().checked_sub(json.as_ptr().addr())?;
     Some(start..start + text.len())
 }

@@ -1,6 +1,6 @@
-//! What is durable and visible: for each resource its current objects and its history, and who holds
-//! which claim. Pure: it changes only by [`State::publish`], which the writer calls once a batch is on
-//! disk; everybody else reads.
+//! What is durable and visible: the current objects and the history of each resource, and the holders
+//! of claims. It does no I/O. It changes only by [`State::publish`], which the writer calls when a
+//! batch is on disk.
 
 use super::batch::{Batch, Kept};
 use super::history::History;
@@ -19,7 +19,7 @@ pub(super) type Claims = Arc<[Arc<str>]>;
 pub(super) struct State {
     revision: u64,
     shelves: BTreeMap<Arc<str>, Shelf>,
-    /// Who holds a claim.
+    /// The holder of each claim.
     claims: HashMap<Arc<str>, Key>,
     /// The claims of the few objects that have any.
     claims_of: HashMap<Key, Claims>,
@@ -29,8 +29,8 @@ pub(super) struct State {
 #[derive(Debug)]
 struct Shelf {
     resource: Arc<str>,
-    /// By `namespace/`: with the slash, the order is the one in which a real server keeps its keys
-    /// (`a-b/x` before `a/x`).
+    /// By `namespace/`. With the slash, the order is that of kube-apiserver's keys (`a-b/x` before
+    /// `a/x`).
     rooms: BTreeMap<Box<str>, Room>,
     history: History,
 }
@@ -42,24 +42,24 @@ struct Room {
     objects: BTreeMap<Arc<str>, Entry>,
 }
 
-/// Objects out of a snapshot, in order.
+/// Objects of a snapshot, in order.
 #[derive(Debug, PartialEq)]
 pub(super) struct Selection {
-    /// When it was taken.
+    /// The revision of the snapshot.
     pub(super) revision: u64,
-    /// As many as were asked for.
+    /// At most as many as requested.
     pub(super) items: Vec<(Key, Entry)>,
-    /// How many there are in all.
+    /// The number of all selected objects.
     pub(super) total: usize,
 }
 
-/// Where an object stands in the order of lists.
+/// The place of an object in the order of lists.
 type Place = (Box<str>, Arc<str>);
 
-/// Objects as they were before they changed, `None` where there were none.
+/// Objects before they changed. `None`: they did not exist.
 type Changed = BTreeMap<Place, (Key, Option<Bytes>)>;
 
-/// An object on a walk through a shelf.
+/// An object in a walk through a shelf.
 enum Found<'a> {
     Now(&'a Room, &'a Arc<str>, &'a Entry),
     Then(&'a Key, &'a Bytes),
@@ -70,7 +70,7 @@ impl Found<'_> {
         match self {
             Self::Now(room, name, entry) => (shelf.key(room, name), (*entry).clone()),
             Self::Then(key, bytes) => {
-                // Every object of ours says its revision itself.
+                // Every stored object contains its revision.
                 let revision = stamp::revision_of(bytes).unwrap_or_default();
                 ((*key).clone(), Entry { revision, bytes: (*bytes).clone() })
             }
@@ -90,7 +90,7 @@ impl State {
         self.revision
     }
 
-    /// The object at `key`, with the key as it is kept.
+    /// The object at `key`, with the stored form of the key.
     pub(super) fn find(&self, key: &Key) -> Option<(Key, &Entry)> {
         let shelf = self.shelves.get(&key.resource)?;
         let room = shelf.rooms.get(&*room_key(&key.namespace))?;
@@ -98,12 +98,12 @@ impl State {
         Some((shelf.key(room, name), entry))
     }
 
-    /// Who holds `claim`.
+    /// The holder of `claim`.
     pub(super) fn claimed_by(&self, claim: &str) -> Option<&Key> {
         self.claims.get(claim)
     }
 
-    /// What the object at `key` claims.
+    /// The claims of the object at `key`.
     pub(super) fn claims_of(&self, key: &Key) -> Option<&Claims> {
         self.claims_of.get(key)
     }
@@ -125,7 +125,7 @@ impl State {
         })
     }
 
-    /// How many objects of each resource live in a namespace.
+    /// The number of objects of each resource in a namespace.
     pub(super) fn namespace_contents(&self, namespace: &str) -> Vec<(Arc<str>, usize)> {
         let place = room_key(namespace);
         self.shelves
@@ -136,12 +136,12 @@ impl State {
             .collect()
     }
 
-    /// The history of a resource, if anything ever happened to it.
+    /// The history of a resource. None: it never changed.
     pub(super) fn history(&self, resource: &str) -> Option<&History> {
         self.shelves.get(resource).map(|shelf| &shelf.history)
     }
 
-    /// The events of a resource newer than `from`.
+    /// The events of a resource after `from`.
     pub(super) fn events(&self, resource: &str, from: u64) -> Result<Vec<Arc<Event>>, Expired> {
         match self.history(resource) {
             Some(history) => Ok(history.after(from)?.cloned().collect()),
@@ -149,8 +149,7 @@ impl State {
         }
     }
 
-    /// The first `take` objects of a resource in `namespace` and behind `after`, as they were `at` a
-    /// revision.
+    /// The first `take` objects of a resource in `namespace` and after `after`, at the revision `at`.
     pub(super) fn select(
         &self,
         resource: &str,
@@ -170,8 +169,8 @@ impl State {
         Ok(Selection { revision, items, total })
     }
 
-    /// Makes a durable batch visible. Gives back what fell out of the histories, to be freed where no
-    /// lock is held.
+    /// Makes a durable batch visible. Returns the events that were dropped, to be freed where no lock
+    /// is held.
     pub(super) fn publish(&mut self, batch: Batch) -> Vec<Arc<Event>> {
         self.revision = batch.revision;
         for (key, kept) in batch.objects {
@@ -190,7 +189,7 @@ impl State {
         fallen
     }
 
-    /// Puts an object read back in its place; false if one of its claims is held already.
+    /// Restores an object from the file. False: another object holds one of its claims.
     pub(super) fn restore_object(&mut self, key: Key, kept: Kept) -> bool {
         let free = kept
             .claims
@@ -200,7 +199,7 @@ impl State {
         free
     }
 
-    /// Puts the history of a resource read back in its place.
+    /// Restores the history of a resource from the file.
     pub(super) fn restore_history(&mut self, resource: &Arc<str>, history: History) {
         self.shelf(resource).history = history;
     }
@@ -249,7 +248,7 @@ impl Shelf {
         }
     }
 
-    /// The current objects in `namespace` and behind `after`, in order.
+    /// The current objects in `namespace` and after `after`, in order.
     fn walk<'a>(
         &'a self,
         namespace: Option<&str>,
@@ -272,7 +271,7 @@ impl Shelf {
             })
     }
 
-    /// The same walk through the past: where something `changed` since, what stood there then.
+    /// The same walk at an earlier revision: an object in `changed` is replaced by what it was then.
     fn walk_past<'a>(
         &'a self,
         changed: &'a Changed,

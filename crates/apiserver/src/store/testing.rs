@@ -1,5 +1,5 @@
-//! What the store's tests have in common: short ways to say a write, and a storage medium that can be
-//! copied as a killed process leaves it, cut off like a disk that loses power, and broken.
+//! Helpers of the store's tests: short forms of writes, and a storage medium that can be copied as a
+//! killed process leaves it, cut off as by a power cut, and broken.
 
 use super::disk::Disk;
 use super::{Change, Expect, Guard, Key, Limits, Store, Write};
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use std::io;
 use std::sync::Arc;
 
-/// Bytes that a disk writes or loses as one.
+/// The bytes that a disk writes or loses together.
 const SECTOR: usize = 512;
 
 /// Limits that no test reaches.
 pub(super) const WIDE: Limits = Limits { history_events: 10_000, history_bytes: usize::MAX };
 
-/// Limits of so many events.
+/// Limits with this number of events.
 pub(super) fn few(history_events: usize) -> Limits {
     Limits { history_events, ..WIDE }
 }
@@ -55,7 +55,7 @@ fn put(key: &Key, expect: Expect, value: impl Into<Value>) -> Write {
 }
 
 impl Write {
-    /// The same write with claims.
+    /// The write with these claims.
     pub(super) fn claiming(mut self, wanted: &[&str]) -> Self {
         if let Change::Put { claims, .. } = &mut self.change {
             *claims = wanted.iter().map(ToString::to_string).collect();
@@ -63,7 +63,7 @@ impl Write {
         self
     }
 
-    /// The same write with one more guard.
+    /// The write with one more guard.
     pub(super) fn if_only(mut self, guard: Guard) -> Self {
         self.guards.push(guard);
         self
@@ -81,13 +81,13 @@ pub(super) struct Medium(Arc<Mutex<Platter>>);
 
 #[derive(Debug, Default)]
 struct Platter {
-    /// What a reader sees.
+    /// The bytes that a reader sees.
     live: Vec<u8>,
-    /// What was there at the last sync.
+    /// The bytes at the last sync.
     synced: Vec<u8>,
-    /// What was done since: the new length, or a piece of a sector.
+    /// The changes since the last sync: a new length, or a piece of a sector.
     pending: Vec<Stroke>,
-    /// Everything that was ever done, to be cut off anywhere.
+    /// All changes, so that the medium can be cut off anywhere.
     journal: Vec<Stroke>,
     broken: bool,
 }
@@ -116,17 +116,17 @@ impl Stroke {
 }
 
 impl Medium {
-    /// Opens the store on it.
+    /// Opens the store on this medium.
     pub(super) fn open(&self, limits: Limits) -> Store {
         Store::on(Disk::on(self.clone()).unwrap(), limits).unwrap()
     }
 
-    /// The medium as a process leaves it that is killed now.
+    /// The medium as a process leaves it when it is killed now.
     pub(super) fn killed(&self) -> Medium {
         Self::of(self.0.lock().live.clone())
     }
 
-    /// The medium after power is lost now: of what was not synced, what `survives` says.
+    /// The medium after a power cut now: of each unsynced change, `survives` decides.
     pub(super) fn power_cut(&self, mut survives: impl FnMut() -> bool) -> Medium {
         let platter = self.0.lock();
         let mut bytes = platter.synced.clone();
@@ -138,12 +138,12 @@ impl Medium {
         Self::of(bytes)
     }
 
-    /// How much was done to it so far.
+    /// The number of changes so far.
     pub(super) fn age(&self) -> usize {
         self.0.lock().journal.len()
     }
 
-    /// The medium as it was at an age.
+    /// The medium after this number of changes.
     pub(super) fn at_age(&self, age: usize) -> Medium {
         let young = Medium::default();
         for stroke in &self.0.lock().journal[..age] {
@@ -157,12 +157,12 @@ impl Medium {
         self.0.lock().live.clone()
     }
 
-    /// From now on nothing can be written.
+    /// Lets every later write fail.
     pub(super) fn break_down(&self) {
         self.0.lock().broken = true;
     }
 
-    /// The same bytes on a medium that works.
+    /// A working medium with these bytes.
     fn of(bytes: Vec<u8>) -> Medium {
         let platter = Platter { live: bytes.clone(), synced: bytes, ..Platter::default() };
         Medium(Arc::new(Mutex::new(platter)))
@@ -226,7 +226,7 @@ impl StorageBackend for Medium {
     }
 }
 
-/// Whether the next piece survives, from a seed.
+/// A pseudo-random choice for each piece, from a seed.
 pub(super) fn coin(mut seed: u64) -> impl FnMut() -> bool {
     move || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

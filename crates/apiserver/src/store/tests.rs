@@ -1,4 +1,4 @@
-//! The rules of the store, one by one, through its public face and in memory.
+//! The rules of the store, one by one, through its public API and in memory.
 
 use super::testing::{WIDE, create, delete, few, key, parse, thing, update};
 use super::*;

@@ -1,6 +1,6 @@
-//! Which columns each built-in kind has, by name, type, priority and explanation. A column that shows a field is
-//! explained by the description of that field in the published schemas, as on a real server; what a real server
-//! says of the others is its own, and they are explained here in other words.
+//! The columns of each built-in kind: name, type, priority and explanation. A column that shows a field has the
+//! field's description from the published schemas, as in kube-apiserver. The explanations of the others differ
+//! from kube-apiserver's.
 
 use super::descriptions as about;
 use super::{age, created_at, name, network, pod, workload};
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 type Function = fn(&Value, Timestamp) -> Value;
 
-/// The columns of a built-in kind, without Name unless it stands elsewhere than first. Kinds that
-/// have none of their own show when an object was made.
+/// The columns of a built-in kind. Name is listed only if it is not the first. Kinds without columns of their
+/// own show their creation time.
 pub fn columns(group: &str, kind: &str) -> Vec<Column> {
     let age = || column("Age", about::metadata("creationTimestamp"), age);
     let containers = || {
@@ -279,7 +279,7 @@ pub fn columns(group: &str, kind: &str) -> Vec<Column> {
     }
 }
 
-/// The column that a custom kind has when it names none.
+/// The default column of a custom kind.
 pub fn age_column() -> Column {
     Column {
         type_: "date".to_owned(),

@@ -1,5 +1,5 @@
-//! What columns are about, where they show a field: its description in the schemas of the `k8s-openapi` crate. A
-//! real server sends these, too. Where a field is not there the text is empty, which a test does not allow.
+//! The descriptions of fields that columns show, from the schemas of the `k8s-openapi` crate. kube-apiserver
+//! sends the same. An unknown field gives an empty text; a test excludes it.
 
 use crate::builtins::definitions;
 

@@ -1,10 +1,11 @@
-//! Durations as people read them in tables.
+//! The durations in tables.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-/// Two or three figures of a duration: `45s`, `5m30s`, `3d4h`, `2y10d`. As apimachinery's
-/// HumanDuration; a clock that is a second off is no error, one that is further off is.
+/// The largest two or three units of a duration: `45s`, `5m30s`, `3d4h`, `2y10d`, as apimachinery's
+/// HumanDuration. A difference of one second into the future counts as zero; a larger one is
+/// `<invalid>`.
 pub fn human_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -26,7 +27,7 @@ pub fn human_duration(duration: SignedDuration) -> String {
     }
 }
 
-/// How long ago the moment of this timestamp is. Absent is `<unknown>`.
+/// The time since this timestamp. `<unknown>`: it is absent.
 pub(super) fn since(timestamp: &Value, now: Timestamp) -> String {
     match timestamp.as_str() {
         None | Some("") => "<unknown>".to_owned(),

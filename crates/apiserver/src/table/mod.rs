@@ -1,6 +1,6 @@
-//! Tables (`meta.k8s.io/v1 Table`) and partial objects: what `kubectl get` shows, made by the server.
-//! Pure: a kind, its objects and the present time in, cells out. Called by the HTTP shell when a
-//! client asks for `as=Table` or `as=PartialObjectMetadata`.
+//! Tables (`meta.k8s.io/v1 Table`) and partial objects for `kubectl get`. A kind, its objects and the
+//! present time become cells, without I/O. The HTTP shell calls it when a client asks for `as=Table`
+//! or `as=PartialObjectMetadata`.
 
 mod columns;
 mod descriptions;
@@ -19,7 +19,7 @@ use duration::since;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What of each object stands beside its row.
+/// How much of each object a row carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
     /// Its metadata.
@@ -32,7 +32,7 @@ pub enum IncludeObject {
 }
 
 impl IncludeObject {
-    /// From the query parameter `includeObject`; absent is `Metadata`.
+    /// From the query parameter `includeObject`. Absent: `Metadata`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -78,7 +78,7 @@ pub fn partial(object: &Value) -> Value {
     })
 }
 
-/// All columns: the name comes first unless the kind has put it elsewhere.
+/// All columns. Name is the first, unless the kind lists it elsewhere.
 fn with_name(columns: &[Column]) -> Vec<Column> {
     let mut all = Vec::with_capacity(columns.len() + 1);
     if !columns.iter().any(|column| column.format == "name") {
@@ -101,9 +101,9 @@ fn definition(column: &Column) -> Value {
     })
 }
 
-/// A column made ready for many rows.
+/// A column prepared for many rows.
 enum Maker<'a> {
-    /// None when the path cannot be followed, which leaves the cell empty.
+    /// None: the path is invalid, so its cells are empty.
     Path(Option<JsonPath>, &'a str),
     Function(fn(&Value, Timestamp) -> Value),
 }
@@ -127,7 +127,7 @@ impl Maker<'_> {
     }
 }
 
-/// A cell of a custom kind: a value that is not of the column's type leaves it empty.
+/// The cell of a custom kind. It is empty if the value does not have the column's type.
 fn custom(type_: &str, value: &Value, now: Timestamp) -> Value {
     match (type_, value) {
         ("string", Value::String(_)) | ("boolean", Value::Bool(_)) => value.clone(),
@@ -145,7 +145,7 @@ fn custom(type_: &str, value: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// How old the object is.
+/// The age of the object.
 fn age(object: &Value, now: Timestamp) -> Value {
     json!(since(&object["metadata"]["creationTimestamp"], now))
 }
@@ -155,17 +155,17 @@ fn name(object: &Value, _now: Timestamp) -> Value {
     json!(meta::name(object))
 }
 
-/// When the object was made, for kinds without columns of their own.
+/// The creation time of the object, for kinds without columns of their own.
 fn created_at(object: &Value, _now: Timestamp) -> Value {
     json!(object["metadata"]["creationTimestamp"].as_str().unwrap_or("0001-01-01T00:00:00Z"))
 }
 
-/// A text, or nothing.
+/// A text. Empty if it is absent.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A list, or an empty one.
+/// A list. Empty if it is absent.
 fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
@@ -175,12 +175,12 @@ fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// The text, or what stands for its absence.
+/// The text, or `absent` if it is empty.
 fn or<'a>(text: &'a str, absent: &'a str) -> &'a str {
     if text.is_empty() { absent } else { text }
 }
 
-/// At most three of the items, and how many more there are.
+/// At most three items, and the number of the others.
 fn first_three(items: &[String], absent: &str) -> String {
     match items.len() {
         0 => absent.to_owned(),

@@ -30,7 +30,7 @@ pub(super) fn external_ip(service: &Value, _now: Timestamp) -> Value {
     })
 }
 
-/// The addresses and names of a load balancer status, sorted, each once.
+/// The addresses and hostnames of a load balancer status, sorted, without duplicates.
 fn ingress_points(object: &Value) -> BTreeSet<&str> {
     list(&object["status"]["loadBalancer"]["ingress"])
         .iter()
@@ -112,8 +112,7 @@ pub(super) fn ingress_class(ingress: &Value, _now: Timestamp) -> Value {
     json!(ingress["spec"]["ingressClassName"].as_str().unwrap_or("<none>"))
 }
 
-/// The first three hosts. Like the real server it counts rules without a host among those that are
-/// left out.
+/// The first three hosts. As in kube-apiserver, rules without a host count among the others.
 pub(super) fn ingress_hosts(ingress: &Value, _now: Timestamp) -> Value {
     let rules = list(&ingress["spec"]["rules"]);
     let mut hosts = Vec::new();

@@ -1,12 +1,12 @@
-//! The cells of Pods. Much of what a Pod is going through is told in one word, and that word is found
-//! by looking at its containers in the right order.
+//! The cells of Pods. The status of a Pod is one word, which depends on its containers in a certain
+//! order.
 
 use super::{list, number, or, since, text};
 use crate::kind::Kind;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What the columns Ready, Status and Restarts say together.
+/// The values of the columns Ready, Status and Restarts.
 struct Summary {
     ready: usize,
     total: usize,
@@ -14,7 +14,7 @@ struct Summary {
     restarts: Restarts,
 }
 
-/// How often containers were started again, and when the last of them had ended.
+/// How often containers restarted, and when the last of them had ended.
 #[derive(Clone, Default)]
 struct Restarts {
     count: i64,
@@ -66,8 +66,8 @@ fn summary(pod: &Value) -> Summary {
     summary
 }
 
-/// Looks at the init containers up to the first that is not done. Returns whether there is one, and
-/// the restarts of those that go on beside the others.
+/// Reads the init containers up to the first that is not done. Returns whether there is one, and the
+/// restarts of sidecars.
 fn initialize(summary: &mut Summary, pod: &Value, sidecars: &[&str]) -> (bool, Restarts) {
     let mut of_sidecars = Restarts::default();
     for (at, container) in list(&pod["status"]["initContainerStatuses"]).iter().enumerate() {
@@ -93,7 +93,7 @@ fn initialize(summary: &mut Summary, pod: &Value, sidecars: &[&str]) -> (bool, R
     (false, of_sidecars)
 }
 
-/// Looks at the containers, the last first.
+/// Reads the containers, the last one first.
 fn run(summary: &mut Summary, pod: &Value) {
     let (mut running, mut error) = (false, String::new());
     for container in list(&pod["status"]["containerStatuses"]).iter().rev() {
@@ -123,7 +123,7 @@ fn run(summary: &mut Summary, pod: &Value) {
     }
 }
 
-/// How a container ended.
+/// The reason why a container ended.
 fn ending(terminated: &Value) -> String {
     match (text(&terminated["reason"]), number(&terminated["signal"])) {
         ("", 0) => format!("ExitCode:{}", number(&terminated["exitCode"])),
@@ -177,7 +177,7 @@ pub(super) fn readiness_gates(pod: &Value, _now: Timestamp) -> Value {
     json!(format!("{open}/{}", gates.len()))
 }
 
-/// The condition of a row whose Pod is done, which lets clients hide it.
+/// The condition of a row whose Pod has ended, by which clients can hide it.
 pub(super) fn row_condition(kind: &Kind, pod: &Value) -> Option<Value> {
     if (kind.group.as_str(), kind.kind.as_str()) != ("", "Pod") {
         return None;

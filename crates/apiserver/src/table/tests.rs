@@ -1,3 +1,5 @@
+//! Tests of tables.
+
 use super::*;
 use crate::kind::NoRules;
 use crate::schema::{Node, Schema};
@@ -432,8 +434,8 @@ fn custom_columns_follow_their_paths_and_types() {
     );
 }
 
-/// Columns that show no field as it is, by kind. What a real server says of them is in no schema; here they are
-/// explained in other words, which is the one difference.
+/// Columns that do not show a single field, by kind. No schema has kube-apiserver's explanation of them, so
+/// their explanation is the only difference.
 const OWN_WORDS: &[(&str, &[&str])] = &[
     ("Pod", &["Ready", "Status", "Restarts"]),
     ("Deployment", &["Ready", "Containers", "Images"]),

@@ -1,5 +1,6 @@
-//! The first steps of every write: is this the right kind of object, does it have the right structure,
-//! and what did the writer put in that nobody knows. What remains is an object of the kind's schema.
+//! The first steps of every write: checks that the body is an object of the right kind with the right
+//! structure, and finds fields that the schema does not know. The result is an object of the kind's
+//! schema. The verbs call it.
 
 use crate::builtins::drop_nulls;
 use crate::decode::Decoded;
@@ -12,21 +13,20 @@ use crate::server::{Server, Translation};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// As in the real server: so many unknown and duplicate fields are told of, and no more.
+/// The most unknown and duplicate fields that are reported, as in kube-apiserver.
 const MOST_COMPLAINTS: usize = 100;
-/// The real server has no such limit: how long the paths in all complaints may be together. One is told
-/// of however long it is.
+/// The most bytes of their paths. kube-apiserver has no such limit. The first one is always reported.
 const MOST_COMPLAINT_TEXT: usize = 64 * 1024;
 
-/// An object of the kind's schema, and what to tell its writer.
+/// An object of the kind's schema, with the warnings for its writer.
 pub(super) struct Admitted {
     pub(super) object: Value,
     pub(super) warnings: Vec<String>,
 }
 
 impl Server {
-    /// Checks and cleans a body. Unknown and duplicate fields are refused, warned of or dropped, as
-    /// the writer asked.
+    /// Checks and cleans a body. Unknown and duplicate fields are refused, reported as warnings, or
+    /// dropped, as the writer requests.
     pub(super) fn admit(
         &self,
         kind: &Kind,
@@ -64,8 +64,8 @@ impl Server {
         Ok(Admitted { object: value, warnings })
     }
 
-    /// Built-in kinds are decoded into types by a real server: a value of the wrong type is a broken
-    /// request there. Custom objects answer for their types in validation; only `metadata` is typed.
+    /// kube-apiserver decodes built-in kinds into types: a value of the wrong type makes the request
+    /// invalid. The types of custom objects are checked in validation; only their `metadata` is typed.
     fn check_structure(&self, kind: &Kind, value: &Value) -> Result<(), ApiError> {
         let first = if kind.strategic {
             kind.schema.type_errors(value, &kind.kind).into_iter().next()
@@ -81,8 +81,8 @@ impl Server {
     }
 }
 
-/// What to tell about fields that nobody knows and fields that stand twice, in the order of the real
-/// server: for built-in kinds as they stand in the body; for custom ones duplicates first, then by name.
+/// The messages about unknown and duplicate fields, in kube-apiserver's order: for built-in kinds as in
+/// the body; for custom kinds duplicates first, then by name.
 fn complaints(
     kind: &Kind,
     mut unknown: Vec<String>,
@@ -97,7 +97,7 @@ fn complaints(
         && list.len() > 1
         && let Some(source) = source
     {
-        // Of a field that stands twice the second place is the one to complain about.
+        // For a duplicate field the second place counts.
         let places = crate::decode::places(source, list.iter().map(|(_, path)| path.as_str()));
         list.sort_by_key(|(_, path)| places.get(path).copied());
     }
@@ -171,12 +171,12 @@ fn check_type(kind: &Kind, value: &Value) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Enough of a value to recognise it in a message.
+/// The beginning of a value, enough to recognise it in a message.
 fn shortened(value: &Value) -> String {
     value.to_string().chars().take(200).collect()
 }
 
-/// The product's own rewrites, where it has any for this kind.
+/// Applies the product's own translation, if there is one for this kind.
 pub(super) fn translate(
     translation: Option<&Translation>,
     kind: &Kind,
@@ -189,7 +189,7 @@ pub(super) fn translate(
     })
 }
 
-/// Empty and absent are the same for the collections of `metadata`.
+/// For the collections of `metadata`, empty means absent.
 fn drop_empty_metadata(value: &mut Value) {
     meta::of(value).retain(|_, member| match member {
         Value::Object(map) => !map.is_empty(),

@@ -1,5 +1,5 @@
-//! Creating objects: what only the server may write is cleared and set, names are generated, claims are
-//! taken, and the commit decides.
+//! Creates objects: clears and sets the fields that only the server may write, generates names,
+//! allocates, and commits. The HTTP shell calls it.
 
 use super::Written;
 use super::admit::Admitted;
@@ -14,10 +14,10 @@ use crate::server::{Server, key, name_suffix, new_uid, timestamp};
 use crate::store::{Change, Expect, Guard, Key, Write, WriteError};
 use serde_json::{Value, json};
 
-/// How often a commit is tried again when a generated name or an allocated claim was taken meanwhile.
+/// How often a commit is retried when a generated name or an allocated claim was taken in the meantime.
 const MOST_TRIES: usize = 16;
 
-/// A body and how strictly to read it.
+/// A body, and how strictly it is read.
 #[derive(Clone, Debug)]
 pub struct Input {
     /// The body.
@@ -80,8 +80,8 @@ impl Server {
         ))
     }
 
-    /// Gives the object what only the server gives out, and judges the result. What is wrong with the
-    /// object itself is told before what could not be given to it.
+    /// Sets what only the server sets, and validates the result. Errors of the object are reported
+    /// before errors of the allocation.
     pub(super) fn complete(
         &self,
         kind: &Kind,
@@ -103,14 +103,14 @@ impl Server {
         Ok(())
     }
 
-    /// All that is wrong with an object as it would be stored.
+    /// All errors of an object as it would be stored.
     pub(super) fn invalidities(
         &self,
         kind: &Kind,
         object: &Value,
         old: Option<&Value>,
     ) -> Vec<FieldError> {
-        // Definitions come from another part of a real server, which knows no standard finalizers.
+        // In kube-apiserver, definitions are validated by a part that knows no standard finalizers.
         let check_metadata = if kind.strategic && !Self::defines_kinds(kind) {
             metadata::validate_builtin_meta
         } else {
@@ -118,7 +118,8 @@ impl Server {
         };
         let mut errors = check_metadata(object, old, kind.rules.name_rule(), kind.namespaced);
         match old {
-            // Built-in kinds were decoded by their schema already; the rest is in their rules.
+            // Built-in kinds were already checked by their schema while decoding; their rules check the
+            // rest.
             _ if kind.strategic => {}
             Some(old) => errors.extend(kind.schema.validate_update(object, old)),
             None => errors.extend(kind.schema.validate(object)),
@@ -152,7 +153,7 @@ impl Server {
         Ok(committed.entry.bytes)
     }
 
-    /// A custom object needs a definition that is there and not on its way out.
+    /// Checks that the definition of a custom object exists and is not being deleted.
     fn check_definition(&self, kind: &Kind, name: &str) -> Result<(), ApiError> {
         if kind.strategic {
             return Ok(());
@@ -166,7 +167,7 @@ impl Server {
         Err(ApiError::forbidden(&kind.group, &kind.plural, name, why))
     }
 
-    /// A namespaced object needs a namespace that is there and not on its way out.
+    /// Checks that the namespace of an object exists and is not being deleted.
     fn check_namespace(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), ApiError> {
         if !kind.namespaced {
             return Ok(());
@@ -190,7 +191,7 @@ impl Server {
         Err(error)
     }
 
-    /// A failed commit in the words of the API.
+    /// The API error for a failed commit.
     pub(super) fn refusal(
         &self,
         kind: &Kind,
@@ -241,31 +242,31 @@ impl Server {
     }
 }
 
-/// The object was understood and is not valid; or the server ran out of what it gives out.
+/// 422 for an invalid object, or 500 if the server could not allocate.
 pub(super) fn refused(kind: &Kind, name: &str, errors: &[FieldError]) -> ApiError {
     if let [FieldError { kind: FieldErrorKind::Internal, detail, .. }] = errors {
         return ApiError::internal(detail);
     }
-    // Both Event kinds are one to the validation of a real server, and that one has no group.
+    // kube-apiserver's validation treats both Event kinds as one, without a group.
     let group = if kind.group == "events.k8s.io" { "" } else { &kind.group };
     ApiError::invalid(group, &kind.kind, name, errors)
 }
 
-/// Why an update of a stale object is refused.
+/// The message for an update of a stale object.
 pub(super) const MODIFIED: &str = "the object has been modified; please apply your changes to the \
                                    latest version and try again";
 
-/// Where a Namespace itself is kept.
+/// The store's key of a Namespace.
 pub(super) fn namespace_key(namespace: &str) -> Key {
     Key { resource: "namespaces".into(), namespace: "".into(), name: namespace.into() }
 }
 
-/// Where the definition of a custom kind is kept.
+/// The store's key of a custom kind's definition.
 fn definition_key(kind: &Kind) -> Key {
     Key { resource: DEFINITIONS.into(), namespace: "".into(), name: kind.storage.clone() }
 }
 
-/// The namespace of the path and that of the object must agree.
+/// Sets the object's namespace to that of the path. An error if the object names another one.
 pub(super) fn place(object: &mut Value, kind: &Kind, namespace: &str) -> Result<(), ApiError> {
     let given = meta::namespace(object);
     if !given.is_empty() && given != namespace {
@@ -286,7 +287,7 @@ pub(super) fn place(object: &mut Value, kind: &Kind, namespace: &str) -> Result<
     Ok(())
 }
 
-/// What only the server says about a new object.
+/// Sets the fields of a new object that only the server writes.
 fn stamp_new(object: &mut Value, kind: &Kind) -> Result<(), ApiError> {
     let metadata = meta::of(object);
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {

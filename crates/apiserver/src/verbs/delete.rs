@@ -1,5 +1,5 @@
-//! Deleting: preconditions, grace, finalizers and propagation. An object that something still holds is
-//! marked; one that nothing holds is gone with the commit.
+//! DELETE: preconditions, grace periods, finalizers and propagation. An object with finalizers or a
+//! grace period is marked; any other object is removed by the commit. The HTTP shell calls it.
 
 use super::create::MODIFIED;
 use super::list::ListOptions;
@@ -17,10 +17,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// What becomes of an object's dependents.
+/// What happens to an object's dependents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Propagation {
-    /// They are collected after their owner is gone.
+    /// They are collected after their owner is deleted.
     #[default]
     Background,
     /// They lose the reference and stay.
@@ -30,40 +30,39 @@ pub enum Propagation {
 /// How to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeleteOptions {
-    /// Seconds a Pod gets to end.
+    /// The grace period of a Pod in seconds.
     pub grace: Option<i64>,
-    /// What becomes of dependents.
+    /// What happens to dependents.
     pub propagation: Propagation,
-    /// Only the object with this uid.
+    /// Delete only the object with this uid.
     pub uid: Option<String>,
-    /// Only the object in this version.
+    /// Delete only the object at this version.
     pub resource_version: Option<String>,
 }
 
-/// A deletion that was carried out.
+/// The result of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deleted {
-    /// It is gone. This is how it was.
+    /// The object is removed. These are its last bytes.
     Gone(Bytes),
-    /// Its deletion has begun and something still holds it.
+    /// The object is marked as being deleted, and something still holds it.
     Marked(Bytes),
 }
 
-/// The finalizer that the garbage collector clears after it has cut the references.
+/// The finalizer that the garbage collector removes after it has removed the references.
 const ORPHAN: &str = "orphan";
 
-/// The finalizer of a CRD that goes when its last object has gone.
+/// The finalizer of a CRD that is removed when its last object is deleted.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 const MOST_TRIES: usize = 30;
 
-/// Ten years. With more, the end could not be written down.
+/// Ten years. The end of a longer period could not be written.
 const LONGEST_GRACE: i64 = 10 * 365 * 24 * 60 * 60;
 
 impl DeleteOptions {
-    /// Reads the body or, where there is none, the query. As on a real server the query counts for
-    /// nothing beside a body, and members of the body that nobody knows are dropped in silence, whatever
-    /// `fieldValidation` says.
+    /// Reads the body or, without a body, the query. As in kube-apiserver, the query is ignored if there
+    /// is a body, and unknown members of the body are dropped silently, whatever `fieldValidation` says.
     pub fn read(query: &Query, body: Option<&Value>) -> Result<Self, ApiError> {
         let empty = json!({});
         let unasked = Query::default();
@@ -180,7 +179,7 @@ impl Server {
             } else if object == old.value {
                 return Ok(Deleted::Marked(old.bytes));
             } else {
-                // Already in the stored version: nothing to convert.
+                // The object is already in the stored version, so nothing has to be converted.
                 let claims = kind.rules.claims(&object);
                 let change = crate::store::Change::Put { object, claims };
                 let write =
@@ -196,7 +195,7 @@ impl Server {
         Err(ApiError::conflict(&kind.group, &kind.plural, name, MODIFIED))
     }
 
-    /// DELETE of a collection: every object that the selectors match. Answers with what they were.
+    /// DELETE of a collection: every object that the selectors match. Returns the objects.
     pub async fn delete_collection(
         &self,
         kind: &Kind,
@@ -208,7 +207,7 @@ impl Server {
         for (key, _) in &listed.items {
             match self.delete(kind, &key.namespace, &key.name, options).await {
                 Ok(_) => {}
-                // Somebody else was faster.
+                // Another client deleted the object first.
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -217,7 +216,7 @@ impl Server {
     }
 }
 
-/// Writes the beginning of a deletion into an object.
+/// Marks an object as being deleted.
 fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) {
     let grace = kind.rules.grace(object, options.grace);
     let metadata = meta::of(object);
@@ -226,13 +225,13 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp
             add_finalizer(metadata, ORPHAN);
         }
         if Server::defines_kinds(kind) {
-            // Its generation counts only what its author changes.
+            // The generation of a definition counts only its author's changes.
             add_finalizer(metadata, CLEANUP);
         } else if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
             metadata.insert("generation".into(), json!(generation.saturating_add(1)));
         }
     } else {
-        // A second deletion may only shorten the grace.
+        // A second deletion may only shorten the grace period.
         let current = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64);
         if current.unwrap_or(0) <= grace {
             return;
@@ -249,7 +248,7 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp
     }
 }
 
-/// The condition of a CRD that waits for its objects to go.
+/// The condition of a CRD that waits until its objects are deleted.
 fn terminating(definition: &mut Value, now: Timestamp) {
     let status = meta::child(definition, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
@@ -263,7 +262,7 @@ fn terminating(definition: &mut Value, now: Timestamp) {
     }
 }
 
-/// The structure of DeleteOptions.
+/// The schema of DeleteOptions.
 fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         let root = enforced("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
@@ -282,7 +281,8 @@ fn add_finalizer(metadata: &mut serde_json::Map<String, Value>, finalizer: &str)
     }
 }
 
-/// A Pod that was deleted at once is shown with the mark of its deletion, other objects as they were.
+/// The object in the answer to a completed deletion: a Pod with the mark of its deletion, other objects
+/// as they were.
 fn last_words(kind: &Kind, marked: &Value, bytes: Bytes) -> Bytes {
     if !(kind.group.is_empty() && kind.kind == "Pod") {
         return bytes;

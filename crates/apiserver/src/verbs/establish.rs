@@ -1,6 +1,6 @@
-//! CustomResourceDefinitions take effect here: their names are accepted or refused, their kinds served,
-//! and their status written. A task of the server does it, woken by the store, so that it happens
-//! whoever wrote the definition and whatever became of them since; writers only wait for it.
+//! Establishes CustomResourceDefinitions: accepts or refuses their names, serves their kinds, and
+//! writes their status. A task of the server does it after every change in the store, so it also
+//! happens if the writer has gone; writers only wait for it.
 
 use crate::crd;
 use crate::kind::Kind;
@@ -21,7 +21,7 @@ use tokio::task::AbortHandle;
 /// Where the store keeps CustomResourceDefinitions.
 pub(super) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
-/// How long objects that something holds, and that nobody can reach, are left alone.
+/// How long to wait before sweeping again while finalizers hold unreachable objects.
 const SWEEP_AGAIN: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -30,7 +30,7 @@ impl Server {
         &*kind.storage == DEFINITIONS
     }
 
-    /// Returns once everything that the stored CRDs say is served.
+    /// Returns when everything that the stored CRDs define is served.
     pub async fn establish(&self) {
         let running = self.establishing.get_or_init(|| Establishing::start(&self.definitions));
         let newest = self.store.changed(DEFINITIONS);
@@ -41,8 +41,8 @@ impl Server {
         }
     }
 
-    /// What comes after the commit of an object of `kind`. Nothing that goes wrong here takes the
-    /// commit back, so nobody is told.
+    /// Lets a committed object of `kind` take effect. Errors here do not undo the commit, so they are
+    /// not returned.
     pub(super) async fn take_effect(&self, kind: &Kind) {
         if Self::defines_kinds(kind) {
             self.establish().await;
@@ -50,10 +50,10 @@ impl Server {
     }
 }
 
-/// The task that lets CRDs take effect; it ends with this handle.
+/// The task that establishes CRDs. It ends when this handle is dropped.
 pub(crate) struct Establishing {
     task: AbortHandle,
-    /// Up to which revision everything has taken effect.
+    /// The revision up to which everything has taken effect.
     done: watch::Receiver<Option<u64>>,
 }
 
@@ -71,8 +71,8 @@ impl Drop for Establishing {
     }
 }
 
-/// Goes on until the server is gone, which it does not keep alive: the store's file is to be released
-/// with the server.
+/// Runs until the server is dropped. It does not keep the server alive, so that the store's file is
+/// released with the server.
 async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
     while let Some(this) = definitions.upgrade() {
         let from = this.store.revision();
@@ -80,7 +80,7 @@ async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
         done.send_replace(Some(from));
         let watches = (this.store.watch(DEFINITIONS, from), this.store.watch("namespaces", from));
         drop(this);
-        // A history that has moved on already is no harm: everything is looked at again.
+        // An expired history does no harm: everything is read again.
         let (Ok(mut crds), Ok(mut namespaces)) = watches else { continue };
         loop {
             let Some(this) = definitions.upgrade() else { return };
@@ -90,7 +90,7 @@ async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
                 events = crds.next() => {
                     let Ok(events) = events else { break };
                     let Some(this) = definitions.upgrade() else { return };
-                    // What this task itself wrote had taken effect before it was written.
+                    // The task's own writes had already taken effect.
                     let foreign = events.iter().filter(|event| !ours.remove(&event.revision)).count();
                     if foreign > 0 {
                         ours.extend(this.establish().await);
@@ -98,14 +98,15 @@ async fn run(definitions: Weak<Definitions>, done: watch::Sender<Option<u64>>) {
                     done.send_replace(events.last().map(|event| event.revision));
                 }
                 events = going(&mut namespaces) => if events.is_err() { break },
-                // What was under way when its kind ceased to be served may land after a sweep.
+                // A write that was running when its kind ceased to be served may be committed after a
+                // sweep.
                 () = tokio::time::sleep(SWEEP_AGAIN), if remains => {}
             }
         }
     }
 }
 
-/// Waits until a namespace is on its way out.
+/// Waits until a namespace is being deleted.
 async fn going(namespaces: &mut Watch) -> Result<(), Expired> {
     let deleting = |event: &Arc<Event>| {
         serde_json::from_slice(&event.object).is_ok_and(|object: Value| meta::deleting(&object))
@@ -114,18 +115,18 @@ async fn going(namespaces: &mut Watch) -> Result<(), Expired> {
     Ok(())
 }
 
-/// The stored CRDs and what they serve.
+/// The stored CRDs and the kinds that they define.
 pub(crate) struct Definitions {
     pub(super) store: Store,
     pub(super) registry: Arc<Registry>,
-    /// What came out of a definition last time, by its name.
+    /// The last compiled form of each definition, by name.
     compiled: Mutex<BTreeMap<Arc<str>, Compiled>>,
-    /// Whether a definition's deletion has begun, by its name, and at which revision of it that was
-    /// read: every create asks, and definitions are large.
+    /// Whether each definition is being deleted, by name, and at which revision this was read. Every
+    /// create needs it, and definitions are large.
     terminating: Mutex<BTreeMap<Arc<str>, (u64, bool)>>,
 }
 
-/// What comes out of a definition: as long as its generation is the same, so is this.
+/// The compiled form of a definition. It stays valid while the generation is the same.
 #[derive(Clone)]
 struct Compiled {
     uid: String,
@@ -140,7 +141,7 @@ impl Definitions {
         Self { store, registry, compiled, terminating }
     }
 
-    /// Whether the deletion of the definition at `key` has begun; nothing if there is none.
+    /// Whether the definition at `key` is being deleted. None: there is no definition.
     pub(super) fn terminating(&self, key: &Key) -> Option<bool> {
         let entry = self.store.get(key)?;
         if let Some((revision, known)) = self.terminating.lock().get(&key.name)
@@ -154,11 +155,12 @@ impl Definitions {
         Some(deleting)
     }
 
-    /// Serves what the stored CRDs say. A kind is served before its status says so: who waits for
-    /// `Established` never meets a 404 afterwards. Returns the revisions that it wrote.
+    /// Serves the kinds of the stored CRDs. A kind is served before its status says so: a client that
+    /// waits for `Established` never gets a 404 afterwards. Returns the revisions that it wrote.
     async fn establish(&self) -> BTreeSet<u64> {
         let mut definitions = self.stored();
-        // The older definition has the names; creation times are whole seconds, so names decide ties.
+        // The older definition gets a name. Creation times are whole seconds; with equal times the name
+        // decides.
         definitions.sort_by(|(_, _, a), (_, _, b)| age(a).cmp(&age(b)));
         let mut taken: BTreeMap<(String, crd::NameSpace, String), String> = BTreeMap::new();
         let hold = |taken: &mut BTreeMap<_, _>, definition: &Value| {
@@ -168,7 +170,7 @@ impl Definitions {
                 taken.entry((group.to_owned(), space, name)).or_insert(holder);
             }
         };
-        // Names that were given stay with whom they were given to.
+        // Names that were accepted before stay accepted.
         for (_, _, definition) in &definitions {
             hold(&mut taken, definition);
         }
@@ -210,7 +212,7 @@ impl Definitions {
                 Ok(committed) => {
                     written.insert(committed.entry.revision);
                 }
-                // Whoever wrote meanwhile is heard next.
+                // A concurrent write is handled next.
                 Err(WriteError::Conflict { .. } | WriteError::Missing) => {}
                 Err(error) => {
                     tracing::error!(%error, "the status of a CustomResourceDefinition is not written");
@@ -220,7 +222,7 @@ impl Definitions {
         written
     }
 
-    /// What comes out of a definition, made anew only if its generation has changed.
+    /// Compiles a definition, if its generation has changed.
     fn compile(&self, name: &Arc<str>, definition: &Value) -> Compiled {
         let uid = meta::uid(definition);
         let generation = definition["metadata"]["generation"].as_i64();
@@ -231,8 +233,8 @@ impl Definitions {
             return known;
         }
         let kinds = crd::kinds(definition).unwrap_or_else(|errors| {
-            // Stored by an older build that accepted more. It is not served; saying why is better than
-            // refusing to start.
+            // An older build stored it and accepted more. It is not served: a warning is better than a
+            // server that does not start.
             tracing::warn!(crd = %name, ?errors, "a stored CustomResourceDefinition is not served");
             Vec::new()
         });
@@ -242,7 +244,7 @@ impl Definitions {
     }
 
     fn stored(&self) -> Vec<(Key, u64, Value)> {
-        // The present is always at hand.
+        // A list of the present never expires.
         let items = self.store.list(DEFINITIONS, &ListQuery::default()).map(|page| page.items);
         let read =
             |(key, entry): (Key, crate::store::Entry)| match serde_json::from_slice(&entry.bytes) {
@@ -258,7 +260,7 @@ impl Definitions {
 
 type Document = (String, ((String, String), Arc<Value>));
 
-/// The OpenAPI definitions of a kind and of its list.
+/// The OpenAPI definitions of a kind and of its list kind.
 fn openapi(definition: &Value, kind: &Kind) -> [Document; 2] {
     let document = |name: &str, schema: Value| {
         let name = crd::definition_name(&kind.group, &kind.version, name);

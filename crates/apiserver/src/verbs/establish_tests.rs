@@ -1,4 +1,4 @@
-//! Definitions on a server in memory: how they come into effect, change, and go.
+//! Definitions on a server in memory: how they take effect, change, and are deleted.
 
 use super::*;
 use crate::decode::Decoded;
@@ -84,7 +84,7 @@ async fn a_definition_written_in_process_takes_effect_with_the_write() {
 async fn a_definition_whose_writer_goes_away_is_established_all_the_same() {
     let server = server().await;
     let wanted = definition("things", json!([version("v1", true, json!({}))]));
-    // The writer goes at its first rest, which is while it waits for the commit.
+    // The writer is dropped at its first await, while it waits for the commit.
     {
         let mut writing = std::pin::pin!(define(&server, wanted));
         assert!(futures::poll!(writing.as_mut()).is_pending());
@@ -123,7 +123,7 @@ async fn a_server_that_goes_lets_go_of_its_store() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-/// What a client sees of `default/a` in a version: by GET and in a LIST.
+/// The object `default/a` in a version, as GET and LIST show it.
 async fn seen(server: &Arc<Server>, version: &str) -> (Value, Value) {
     let path = format!("/apis/x.dev/{version}/namespaces/default/things");
     let get = async |path: String| -> Value {
@@ -151,7 +151,7 @@ async fn objects_are_served_in_the_version_asked_for_whatever_they_were_stored_i
     let new = server.kind("x.dev", "v2", "things").unwrap();
     let stored = || server.read(&new, "default", "a").unwrap();
     assert_eq!(stored().value["apiVersion"], "x.dev/v1");
-    // A write that changes nothing else migrates the object, and the next one does nothing.
+    // A write that changes nothing else migrates the object; the next one does nothing.
     let nothing = crate::patch::Patch::Merge(json!({}));
     let touch = async || {
         let ignore = FieldValidation::Ignore;
@@ -197,7 +197,7 @@ async fn objects_older_than_their_schema_are_read_as_it_says() {
     let expected = json!({"kept": 1, "new": 3});
     let (got, listed) = seen(&server, "v1").await;
     assert_eq!((&got["spec"], &listed["spec"]), (&expected, &expected));
-    // An update begins with what is read, and what is not said to change is no change.
+    // An update starts from the served object, and fields that it does not set stay.
     let kind = server.kind("x.dev", "v1", "things").unwrap();
     let patch = crate::patch::Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     let ignore = FieldValidation::Ignore;
@@ -228,7 +228,7 @@ async fn nothing_is_created_while_its_definition_goes_and_nothing_outlives_it() 
     server.delete(&kind, "default", "a", &options).await.unwrap();
     let_go().await.unwrap();
     assert!(server.kind("x.dev", "v1", "things").is_err());
-    // Somebody who looked before the definition went.
+    // This client looked up the kind before the definition was deleted.
     let refused = server.create(&kind, "default", input(thing("v1", "b"))).await.unwrap_err();
     assert_eq!(refused, ApiError::no_page());
 }

@@ -1,4 +1,5 @@
-//! Listing: selectors, pages of one snapshot, and what a resource version means.
+//! LIST: selectors, pages of one snapshot, and the meaning of resource versions. The HTTP shell and
+//! deletecollection call it.
 
 use crate::error::{ApiError, Cause, FieldError};
 use crate::http::query::{Query, VersionMatch};
@@ -12,40 +13,40 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Selectors, parsed and checked against the kind.
+/// Parsed selectors, checked for the kind.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     pub(super) labels: Option<LabelSelector>,
     pub(super) fields: Option<FieldSelector>,
 }
 
-/// What to list, and as of when.
+/// What to list, and at which revision.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Which objects.
+    /// Which objects to list.
     pub selection: Selection,
     limit: Option<usize>,
     after: Option<(String, String)>,
     /// The exact revision to show.
     at: Option<u64>,
-    /// The revision that must have been reached.
+    /// The revision that the store must have reached.
     not_older_than: u64,
 }
 
 /// A page of a list.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// The revision that the list shows.
+    /// The revision of the list.
     pub revision: u64,
     /// Objects in the stored version, ordered by namespace and name.
     pub items: Vec<(Key, Bytes)>,
-    /// How to get the next page.
+    /// The token for the next page.
     pub continue_token: Option<String>,
-    /// How many objects follow, where that is known.
+    /// How many objects follow, if known.
     pub remaining: Option<usize>,
 }
 
-/// How long a list waits for a revision that this server has not reached.
+/// How long a list waits for a revision that the store has not reached.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Selection {
@@ -66,7 +67,7 @@ impl Selection {
         Ok(Self { labels, fields })
     }
 
-    /// Whether every object is selected.
+    /// Whether all objects are selected.
     pub fn everything(&self) -> bool {
         self.labels.is_none() && self.fields.is_none()
     }
@@ -84,7 +85,7 @@ impl Selection {
     }
 }
 
-/// Whether every field of the selector may be selected by.
+/// Checks that the kind supports every field of the selector.
 fn check_fields(kind: &Kind, selector: &FieldSelector) -> Result<(), String> {
     if kind.selectable.is_empty() && kind.strategic && kind.namespaced {
         return selector.check_metadata_only();
@@ -98,7 +99,7 @@ fn check_fields(kind: &Kind, selector: &FieldSelector) -> Result<(), String> {
 }
 
 impl ListOptions {
-    /// All that a selection matches, as it is now.
+    /// All objects of a selection, as they are now.
     pub fn now(selection: Selection) -> Self {
         Self { selection, ..Self::default() }
     }
@@ -144,7 +145,7 @@ impl ListOptions {
 }
 
 impl Server {
-    /// LIST. `namespace` is empty for all of them.
+    /// LIST. An empty `namespace` means all namespaces.
     pub async fn list(
         &self,
         kind: &Kind,
@@ -183,13 +184,13 @@ impl Server {
         })
     }
 
-    /// A GET at a version: waits for it as a list does.
+    /// Waits for the version of a GET, as a list does.
     pub async fn wait_to_get(&self, version: &str) -> Result<(), ApiError> {
         let revision = resource_version(version).map_err(|why| ApiError::new(500, "", why))?;
         self.wait_for(revision).await
     }
 
-    /// Waits a little for a revision; 504 when it does not come.
+    /// Waits for a revision for a short time; 504 if it is not reached.
     pub(super) async fn wait_for(&self, revision: u64) -> Result<(), ApiError> {
         if self.store.revision() >= revision || self.store.reached(revision, PATIENCE).await {
             return Ok(());
@@ -207,7 +208,7 @@ impl Server {
     }
 }
 
-/// What is wrong with the parameters of a list.
+/// The errors of a list's parameters.
 fn list_errors(query: &Query) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut forbid = |field: &str, why: &str| errors.push(FieldError::forbidden(field, why));
@@ -232,7 +233,7 @@ fn list_errors(query: &Query) -> Vec<FieldError> {
     errors
 }
 
-/// The number in `resourceVersion`; absent is 0. The error is the text to wrap.
+/// The number in `resourceVersion`; absent is 0. The error is a text to be wrapped.
 pub(super) fn resource_version(text: &str) -> Result<u64, String> {
     if text.is_empty() {
         return Ok(0);

@@ -1,5 +1,5 @@
-//! The verbs of the Kubernetes API over the store: each takes a kind and decoded values and answers with
-//! a value or an [`crate::error::ApiError`]. HTTP is not known here; what a kind demands is asked of its
+//! The verbs of the Kubernetes API over the store. Each takes a kind and decoded values, and returns a
+//! value or an [`crate::error::ApiError`]. They know nothing of HTTP; rules of a kind are in its
 //! [`crate::kind::Kind`].
 
 mod admit;
@@ -24,11 +24,11 @@ pub use watch::{Notice, WatchOptions, WatchStream};
 
 use bytes::Bytes;
 
-/// A write that was carried out.
+/// A completed write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
-    /// Canonical bytes of the object in the stored version.
+    /// The canonical bytes of the object in the stored version.
     pub bytes: Bytes,
-    /// For `Warning` headers.
+    /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
 }

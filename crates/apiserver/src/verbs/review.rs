@@ -1,21 +1,22 @@
-//! Who may do what, and the reviews that tell: there are two identities, one that may do everything and
-//! one that may read everything but Secrets. Roles and bindings are stored for others, not enforced.
+//! Authorization and the reviews that show it. There are two identities: one may do everything, the
+//! other may read everything but Secrets. Roles and bindings are stored for other programs, not
+//! enforced.
 
 use crate::error::{ApiError, FieldError};
 use crate::kind::Kind;
 use crate::registry::Kinds;
 use serde_json::{Value, json};
 
-/// Who asks.
+/// The identity of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// The owner's token.
+    /// The administrator's token.
     Admin,
     /// The read-only token.
     ReadOnly,
 }
 
-/// The kinds of review that are answered.
+/// The kinds of review that the server answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Review {
     /// `authorization.k8s.io` SelfSubjectAccessReview: may I?
@@ -54,7 +55,7 @@ impl Identity {
         }
     }
 
-    /// 403 in the words of RBAC when the verb is not allowed.
+    /// 403 in the words of RBAC, if the verb is not allowed.
     pub fn check(
         self,
         verb: &str,
@@ -93,7 +94,7 @@ impl Identity {
 }
 
 impl Review {
-    /// Which review lives at a path.
+    /// The review at a path.
     pub fn find(group: &str, version: &str, resource: &str) -> Option<Self> {
         match (group, version, resource) {
             ("authorization.k8s.io", "v1", "selfsubjectaccessreviews") => Some(Self::Access),

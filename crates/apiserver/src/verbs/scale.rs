@@ -1,6 +1,6 @@
-//! The scale subresource: an `autoscaling/v1` Scale shown from an object and written back into it. A Scale
-//! is admitted like any other body, and its count is put into the object that the commit replaces, so
-//! nobody's write is lost.
+//! The scale subresource: shows an `autoscaling/v1` Scale of an object, and writes it back. A Scale is
+//! admitted like any other body. Its count is set in the object that the commit replaces, so no other
+//! write is lost.
 
 use super::Written;
 use super::admit::Admitted;
@@ -19,12 +19,12 @@ use crate::server::Server;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock};
 
-/// A Scale that was written.
+/// A Scale after a write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaled {
-    /// The Scale of the object as it is now.
+    /// The Scale of the written object.
     pub scale: Value,
-    /// For `Warning` headers.
+    /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
 }
 
@@ -76,7 +76,7 @@ impl Server {
                 .admit(scale_kind(), Decoded::plain(value), validation)
                 .map_err(|error| patched_badly(scale_kind(), &patched, error))?;
             let scale = located(scale, namespace, name)?;
-            // What has no count yet can be given one.
+            // A built-in object without a count can get one.
             let counted = kind.strategic || number(&paths.spec_replicas, old).is_some();
             if !counted && scale["spec"]["replicas"].is_null() {
                 return Err(ApiError::bad_request(format!(
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-/// What a Scale is, for admission.
+/// The kind Scale, for admission.
 fn scale_kind() -> &'static Kind {
     static KIND: LazyLock<Kind> = LazyLock::new(|| {
         let root = enforced("io.k8s.api.autoscaling.v1.Scale").unwrap_or_default();
@@ -131,7 +131,7 @@ fn scale_kind() -> &'static Kind {
     &KIND
 }
 
-/// The Scale, if it is that of the object on the path.
+/// The Scale, if it has the name and namespace of the path.
 fn located(mut scale: Value, namespace: &str, name: &str) -> Result<Value, ApiError> {
     let given = meta::name(&scale);
     if given != name {
@@ -141,7 +141,7 @@ fn located(mut scale: Value, namespace: &str, name: &str) -> Result<Value, ApiEr
     Ok(scale)
 }
 
-/// The object with the count of a Scale, and with the version that the Scale asks for, if any.
+/// The object with the count of a Scale, and with the version that the Scale names, if any.
 fn scaled(kind: &Kind, paths: &ScalePaths, old: &Value, scale: &Value) -> Result<Value, ApiError> {
     let replicas = &scale["spec"]["replicas"];
     let count = if replicas.is_null() { Some(0) } else { replicas.as_i64() };
@@ -168,7 +168,7 @@ fn scaled(kind: &Kind, paths: &ScalePaths, old: &Value, scale: &Value) -> Result
     Ok(object)
 }
 
-/// The Scale of an object that was written.
+/// The Scale of a written object.
 fn shown(kind: &Kind, paths: &ScalePaths, written: Written) -> Result<Scaled, ApiError> {
     let mut object = serde_json::from_slice(&written.bytes).map_err(ApiError::internal)?;
     if kind.converts() {
@@ -186,7 +186,7 @@ fn number(path: &str, object: &Value) -> Option<i64> {
     path.find(object).first().and_then(|value| value.as_i64())
 }
 
-/// Workloads answer for the Scale, custom kinds for their own field.
+/// The error for a negative count. Built-in kinds report the Scale's field, custom kinds their own.
 fn negative(kind: &Kind, paths: &ScalePaths, name: &str, value: &Value) -> ApiError {
     if kind.strategic {
         let why = "must be greater than or equal to 0";
@@ -217,7 +217,7 @@ fn describe(paths: &ScalePaths, object: &Value) -> Value {
     if let Some(selector) = selector(paths, object) {
         status["selector"] = json!(selector);
     }
-    // A real server leaves a desired count of zero out.
+    // kube-apiserver leaves out a desired count of zero.
     let spec = match number(&paths.spec_replicas, object).unwrap_or(0) {
         0 => json!({}),
         count => json!({"replicas": count}),
@@ -228,7 +228,7 @@ fn describe(paths: &ScalePaths, object: &Value) -> Value {
     })
 }
 
-/// The label selector as text: stored as text by custom kinds, as an object by workloads.
+/// The label selector as text. Custom kinds store it as text, built-in kinds as an object.
 fn selector(paths: &ScalePaths, object: &Value) -> Option<String> {
     let path = JsonPath::parse(paths.label_selector.as_deref()?).ok()?;
     match path.find(object).first()? {

@@ -1,9 +1,11 @@
+//! Tests of the scale subresource.
+
 use super::*;
 use crate::decode;
 use crate::server::Options;
 use crate::store::{Limits, Store};
 
-/// A server with a Deployment of three.
+/// A server with a Deployment of three replicas.
 async fn server() -> (Arc<Server>, Arc<Kind>) {
     let server = Server::new(Store::memory(Limits::default()), Options::default()).unwrap();
     server.bootstrap().await.unwrap();

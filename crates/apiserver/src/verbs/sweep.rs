@@ -1,6 +1,7 @@
-//! Deletes what no client can reach any more: objects of kinds that nobody serves, once their definition
-//! or their namespace is on its way out. The controllers are clients and see served kinds only, so the
-//! server does this itself, in the task that establishes definitions. Never touches a served kind.
+//! Deletes objects that no client can reach any more: objects of kinds that are not served, when their
+//! definition or their namespace is being deleted. The controllers are clients and see served kinds
+//! only, so the server does this itself, in the task that establishes definitions. It never touches a
+//! served kind.
 
 use super::establish::{DEFINITIONS, Definitions};
 use crate::meta;
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Definitions {
-    /// Asks all such objects to go; whether some remain, because something still holds them.
+    /// Deletes all such objects. Returns whether some remain because finalizers hold them.
     pub(super) async fn sweep(&self) -> bool {
         let kinds = self.registry.kinds();
         let served: BTreeSet<&str> = kinds.iter().map(|kind| &*kind.storage).collect();
@@ -46,7 +47,7 @@ impl Definitions {
 
     fn keys(&self, resource: &str, namespace: Option<&str>) -> impl Iterator<Item = Key> + use<> {
         let query = ListQuery { namespace, ..ListQuery::default() };
-        // The present is always at hand.
+        // A list of the present never expires.
         let items = self.store.list(resource, &query).map(|page| page.items);
         items.unwrap_or_default().into_iter().map(|(key, _)| key)
     }
@@ -57,7 +58,7 @@ impl Definitions {
         })
     }
 
-    /// Removes an object, or marks it as deleted while it has finalizers.
+    /// Deletes an object, or marks it as being deleted while it has finalizers.
     async fn let_go(&self, key: &Key) -> Result<(), WriteError> {
         loop {
             let Some(entry) = self.store.get(key) else { return Ok(()) };
@@ -74,7 +75,7 @@ impl Definitions {
                 if let Some(generation) = metadata.get("generation").and_then(Value::as_i64) {
                     metadata.insert("generation".into(), json!(generation + 1));
                 }
-                // Custom objects claim nothing.
+                // Custom objects have no claims.
                 Change::Put { object, claims: Vec::new() }
             };
             let expect = Expect::Revision(entry.revision);

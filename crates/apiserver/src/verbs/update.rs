@@ -1,5 +1,5 @@
-//! Replacing and patching: both compute a new object from the stored one and commit it under the
-//! revision they have read. Who gave no resource version is tried again when somebody else was faster.
+//! PUT and PATCH: compute a new object from the stored one, and commit it with the revision that was
+//! read. A write without a resource version is retried after a conflict. The HTTP shell calls it.
 
 use super::Written;
 use super::admit::Admitted;
@@ -15,7 +15,7 @@ use crate::store::{Change, Expect, Guard, Write, WriteError};
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-/// How often a write that named no version is repeated after losing a race.
+/// How often a write without a resource version is retried after a conflict.
 const MOST_TRIES: usize = 30;
 
 /// Which part of an object a write may change.
@@ -29,7 +29,7 @@ pub enum Part {
     Finalize,
 }
 
-/// An object to be stored in place of another.
+/// An object that replaces a stored one.
 pub(super) struct Proposal {
     pub(super) object: Value,
     pub(super) warnings: Vec<String>,
@@ -102,8 +102,8 @@ impl Server {
         Ok(stored)
     }
 
-    /// Reads, proposes and commits until nobody was faster; `propose` sees the object that its proposal
-    /// replaces.
+    /// Reads, proposes and commits, and repeats this after a conflict. `propose` gets the object that
+    /// its proposal replaces.
     pub(super) async fn update(
         &self,
         kind: &Kind,
@@ -159,7 +159,7 @@ impl Server {
         Err(ApiError::conflict(&kind.group, &kind.plural, name, MODIFIED))
     }
 
-    /// Removes an object for good.
+    /// Removes an object.
     pub(super) async fn remove(
         &self,
         kind: &Kind,
@@ -180,8 +180,8 @@ impl Server {
     }
 }
 
-/// Whether storing `object` in place of `old`, which is the same when served, would change nothing. An
-/// object of another version or of an older schema is rewritten: that is how objects are migrated.
+/// Whether storing `object` in place of `old`, which is equal in the served form, changes nothing. An
+/// object of another version or of an older schema is rewritten: this migrates objects.
 fn stored_so(kind: &Kind, object: &Value, old: &Stored) -> bool {
     if kind.serves_as_stored(&old.bytes) {
         return true;
@@ -193,7 +193,7 @@ fn stored_so(kind: &Kind, object: &Value, old: &Stored) -> bool {
     serde_json::from_slice::<Value>(&old.bytes).is_ok_and(|stored| stored == object)
 }
 
-/// Whether nothing holds an object any more whose deletion has begun.
+/// Whether an object is being deleted and nothing holds it any more.
 pub(super) fn released(kind: &Kind, object: &Value) -> bool {
     meta::deleting(object)
         && meta::finalizers(object).is_empty()
@@ -227,7 +227,8 @@ pub(super) fn another_name(given: &str, name: &str) -> ApiError {
     })
 }
 
-/// What a patch made is no object of the kind: that is the patch's fault, not the request's.
+/// The error for a patch whose result is not an object of the kind. The patch is wrong, not the
+/// request.
 pub(super) fn patched_badly(kind: &Kind, patched: &str, error: ApiError) -> ApiError {
     if error.code != 400 {
         return error;
@@ -240,8 +241,8 @@ pub(super) fn patched_badly(kind: &Kind, patched: &str, error: ApiError) -> ApiE
     ApiError::invalid("", "", "", &[FieldError::invalid("patch", &json!(patched), why)])
 }
 
-/// The version and the uid that the writer named, if any, must be those of the object. A patch that
-/// changes the uid is not about another object; it tries to change what cannot be.
+/// Checks that version and uid, if the writer names them, are those of the object. A patch that changes
+/// the uid does not mean another object; it changes an immutable field.
 fn check_preconditions(
     kind: &Kind,
     object: &Value,
@@ -278,7 +279,7 @@ fn check_preconditions(
     Err(ApiError::conflict(&kind.group, &kind.plural, name, &why))
 }
 
-/// A write to one part leaves the others as they were.
+/// Keeps the parts that a write to one part must not change.
 fn keep_part(kind: &Kind, part: Part, object: &mut Value, old: &Value) {
     match part {
         Part::Object if kind.status => copy(object, old, "status"),
@@ -288,7 +289,7 @@ fn keep_part(kind: &Kind, part: Part, object: &mut Value, old: &Value) {
             let metadata = object["metadata"].take();
             *object = old.clone();
             if kind.strategic {
-                // Built-in kinds let a status writer touch labels and annotations too.
+                // For built-in kinds, a status write may also change labels and annotations.
                 object["metadata"] = metadata;
                 copy(meta_value(object), &old["metadata"], "ownerReferences");
                 copy(meta_value(object), &old["metadata"], "finalizers");
@@ -320,7 +321,7 @@ fn meta_value(object: &mut Value) -> &mut Value {
     &mut object["metadata"]
 }
 
-/// Copies a member, its absence included.
+/// Copies a member. If it is absent, it is removed.
 fn copy(object: &mut Value, old: &Value, field: &str) {
     let Some(map) = object.as_object_mut() else { return };
     match old.get(field) {
@@ -329,7 +330,7 @@ fn copy(object: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// What no writer may change. Managed fields stay as they were unless they were sent.
+/// Restores the fields that no writer may change. Managed fields stay unless the writer sends them.
 fn keep_system_metadata(object: &mut Value, old: &Value) {
     let metadata = meta_value(object);
     for field in [

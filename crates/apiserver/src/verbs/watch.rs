@@ -1,5 +1,5 @@
-//! Watching: from now, from a version, or with the whole list first; with bookmarks; and with objects
-//! that come into and go out of the selection shown as ADDED and DELETED.
+//! WATCH: from now, from a version, or with the whole list first, and with bookmarks. Objects that
+//! enter or leave the selection are shown as ADDED and DELETED. The HTTP shell calls it.
 
 use super::list::{ListOptions, Selection, resource_version};
 use crate::error::{ApiError, FieldError};
@@ -23,30 +23,30 @@ pub struct WatchOptions {
     timeout: Duration,
 }
 
-/// Where a watch begins.
+/// Where a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Start {
-    /// With everything there is, as ADDED; then what follows. With a bookmark between when asked.
+    /// With all objects as ADDED, then all later events. `announce`: with a bookmark between them.
     Everything { at_least: u64, announce: bool },
     /// After this revision.
     After(u64),
 }
 
-/// How often an idle watcher hears how far it is.
+/// How often an idle watcher gets a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 
-/// How long a watch lasts that asked for nothing else.
+/// How long a watch without a timeout lasts.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
-/// Who asks for more is cut off then and watches again.
+/// The longest watch; the client then starts a new one.
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One thing to tell a watcher.
+/// An event for a watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// ADDED, MODIFIED or DELETED, with the object in the stored version.
     Change(&'static str, Bytes),
-    /// BOOKMARK, and whether it ends the initial events.
+    /// BOOKMARK at this revision, and whether it ends the initial events.
     Bookmark(u64, bool),
     /// The watch cannot go on.
     Error(Box<ApiError>),
@@ -96,7 +96,7 @@ pub struct WatchStream {
 }
 
 impl Server {
-    /// WATCH. `namespace` is empty for all of them.
+    /// WATCH. An empty `namespace` means all namespaces.
     pub async fn watch(
         &self,
         kind: &Arc<Kind>,
@@ -141,7 +141,7 @@ impl Server {
     }
 }
 
-/// What is wrong with the parameters of a watch.
+/// The errors of a watch's parameters.
 fn watch_errors(query: &Query) -> Vec<FieldError> {
     const FIELD: &str = "resourceVersionMatch";
     match (query.send_initial_events, query.version_match) {
@@ -177,7 +177,7 @@ impl WatchStream {
         &self.kind
     }
 
-    /// What to say next; `None` when the watch is over. Safe to drop and call again between notices.
+    /// The next notice. None: the watch has ended. The future can be dropped and called again.
     pub async fn next(&mut self) -> Option<Notice> {
         loop {
             if let Some(notice) = self.pending.pop_front() {
@@ -213,7 +213,7 @@ impl WatchStream {
 }
 
 impl Selection {
-    /// What an event means to a watcher of this selection.
+    /// The notice of an event for a watcher of this selection.
     fn notice(&self, kind: &Kind, namespace: &str, event: &Event) -> Option<Notice> {
         if !namespace.is_empty() && &*event.key.namespace != namespace {
             return None;
@@ -233,7 +233,7 @@ impl Selection {
     }
 }
 
-/// An object that leaves the selection is shown as it last was in it, in the version that took it out.
+/// An object that leaves the selection: its last selected state, at the version that removed it.
 fn last_selected(event: &Event) -> Bytes {
     let previous = event.previous.as_ref().unwrap_or(&event.object);
     match serde_json::from_slice::<Value>(previous) {

@@ -3,8 +3,9 @@
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 
-/// The largest compiled size of one expression, and of all that are matched together.
+/// The largest compiled size of one expression.
 const ONE: usize = 64 * 1024;
+/// The largest compiled size of all expressions that are matched together.
 const ALL: usize = 1024 * 1024;
 /// At most this many are matched together.
 const COUNT: usize = 1000;

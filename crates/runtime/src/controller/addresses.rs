@@ -1,6 +1,6 @@
-//! The shell of the address machine (`bowline_core::addresses`): feeds it, keeps the writes that it wants until they
-//! are answered, and keeps what AddressPools report. It decides nothing. While another process leads, the machine is
-//! fed and not asked.
+//! The shell of the address machine (`bowline_core::addresses`): feeds it, keeps its writes until they are answered,
+//! and keeps the reports of AddressPools. It decides nothing. While another process leads, the machine is fed but
+//! not asked.
 //!
 //! ```text
 //!  observed, requests ─▶ machine ─▶ take: writes of Addresses, reads that confirm, grants, notices, pool reports
@@ -27,10 +27,10 @@ use std::sync::Arc;
 
 pub(super) use serving::consumer_of;
 
-/// See the module.
+/// The address machine with its writes and confirmations.
 pub(super) struct AddressShell {
     machine: Addresses,
-    /// What pools report, as their status is to show it.
+    /// The reports of AddressPools, for their statuses.
     reports: BTreeMap<Arc<str>, PoolReport>,
     /// Consumers that the machine knows.
     known: BTreeSet<(ConsumerKind, ObjectKey)>,
@@ -42,20 +42,20 @@ pub(super) struct AddressShell {
     /// Whether `serving` includes what a former leader planned.
     inherited: bool,
     lookups: Lookups,
-    /// Whether the machine has been told of all consumers once.
+    /// Whether the machine has received all consumers once.
     synced: bool,
     leads: bool,
     /// Seconds since 1970.
     clock: i64,
 }
 
-/// DNS names that Services ask for; see `names`.
+/// The DNS names that Services ask for; see `names`.
 #[derive(Default)]
 struct Lookups {
     wants: Wants,
     by_service: BTreeMap<ObjectKey, Name>,
     found: BTreeMap<Name, Report>,
-    /// Names to be looked up from now on, or no longer.
+    /// Changes of the names to look up.
     events: Vec<bowline_core::dns::Event>,
 }
 
@@ -81,8 +81,7 @@ impl AddressShell {
         self.machine.handle(event, self.clock);
     }
 
-    /// The time is this, and this process leads or does not. One that ceases to lead does not learn how its writes
-    /// ended.
+    /// Sets the time and whether this process leads. When it stops leading, its open writes count as failed.
     pub(super) fn at(&mut self, clock: i64, leads: bool) {
         self.clock = clock;
         if self.leads && !leads {
@@ -142,12 +141,12 @@ impl AddressShell {
         });
     }
 
-    /// What an AddressPool reports, as its status is to show it.
+    /// The report of an AddressPool, for its status.
     pub(super) fn pool_report(&self, name: &str) -> Option<&PoolReport> {
         self.reports.get(name)
     }
 
-    /// Keeps what an AddressPool reports from now on. None: it is deleted.
+    /// Keeps the report of an AddressPool. None: the pool is deleted.
     pub(super) fn keep_pool_report(&mut self, name: &Arc<str>, report: Option<PoolReport>) {
         match report {
             Some(report) => _ = self.reports.insert(Arc::clone(name), report),
@@ -172,7 +171,7 @@ impl AddressShell {
         self.stale.insert((kind, key.clone()));
     }
 
-    /// A relist of Services or LoadBalancers has ended: consumers that it did not show are deleted.
+    /// Marks all known consumers of a kind after its relist: those that the relist did not show are deleted.
     pub(super) fn relisted(&mut self, kind: ConsumerKind) {
         let known = self.known.iter().filter(|(it, _)| *it == kind).cloned();
         let known: Vec<_> = known.collect();
@@ -189,7 +188,8 @@ impl AddressShell {
         std::mem::take(&mut self.stale)
     }
 
-    /// What a consumer asks for. None: it is gone, or asks for nothing any more.
+    /// Hands a consumer's address request to the machine. None: the consumer is deleted or requests nothing any
+    /// more.
     pub(super) fn request(
         &mut self,
         kind: ConsumerKind,
@@ -217,7 +217,7 @@ impl AddressShell {
         }
     }
 
-    /// All consumers have been told once. No holder is gone before that.
+    /// Tells the machine that it has received all consumers. Before that, no holder counts as deleted.
     pub(super) fn sync(&mut self) {
         if !std::mem::replace(&mut self.synced, true) {
             for kind in [Kind::Service, Kind::LoadBalancer] {
@@ -226,7 +226,7 @@ impl AddressShell {
         }
     }
 
-    /// Takes what the machine decided. None: another process leads.
+    /// Takes the machine's decisions. None: another process leads.
     pub(super) fn take(&mut self) -> Option<Changes> {
         let changes = self.leads.then(|| self.machine.take(self.clock))?;
         self.writes.extend(changes.writes.iter().map(|write| (write.address, write.clone())));
@@ -234,23 +234,23 @@ impl AddressShell {
         Some(changes)
     }
 
-    /// What the machine decided for a holder.
+    /// The machine's decision for a holder.
     pub(super) fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
         self.machine.decision(holder)
     }
 
-    /// The addresses that are recorded for a holder.
+    /// The addresses recorded for a holder.
     pub(super) fn recorded(&self, holder: &HolderRef) -> Vec<IpAddr> {
         self.machine.addresses_of(holder)
     }
 
-    /// The namespace for which an Address is to be written; empty where there is none.
+    /// The namespace for which an Address is written. Empty: none.
     pub(super) fn namespace_of(&self, address: IpAddr) -> Arc<str> {
         let write = self.writes.get(&address);
         write.and_then(|write| write.op.namespace()).cloned().unwrap_or_else(|| "".into())
     }
 
-    /// The status of a consumer shows these addresses: all others of it may be released.
+    /// Tells the machine which addresses a consumer's status shows: its other addresses may be released.
     pub(super) fn acknowledge(&mut self, holder: HolderRef, addresses: Vec<IpAddr>) {
         let consumer = kind_of(holder.kind).map(|kind| (kind, holder.key.clone()));
         if consumer.is_none_or(|consumer| self.known.contains(&consumer)) {
@@ -272,13 +272,13 @@ impl AddressShell {
         }
     }
 
-    /// The writes of Addresses that are wanted.
+    /// The open writes of Addresses.
     #[cfg(test)]
     pub(super) fn writes(&self) -> impl Iterator<Item = &addresses::Write> {
         self.writes.values()
     }
 
-    /// A write of an Address was answered.
+    /// Hands the answer to the write of an Address to the machine.
     pub(super) fn wrote(&mut self, address: IpAddr, id: WriteId, result: Written) {
         if self.writes.get(&address).is_some_and(|write| write.id == id) {
             self.writes.remove(&address);
@@ -286,14 +286,14 @@ impl AddressShell {
         self.tell(Event::Written { id, result });
     }
 
-    /// Whether a holder exists, as a read of it says.
+    /// Tells the machine whether a holder exists.
     pub(super) fn confirmed(&mut self, holder: HolderRef, exists: bool) {
         self.confirm.remove(&holder);
         self.tell(Event::Confirmed { holder, exists });
     }
 }
 
-/// The kind of consumer that a holder is. None: an ExternalIP, which is none.
+/// The kind of a holder as a consumer. None: an ExternalIP is no consumer.
 pub(super) fn kind_of(kind: HolderKind) -> Option<ConsumerKind> {
     match kind {
         HolderKind::Service => Some(ConsumerKind::Service),

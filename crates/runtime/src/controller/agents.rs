@@ -1,6 +1,6 @@
-//! The agents of all load balancers: what their Leases report, which of them are live, and which plans they have
-//! proved to run. A Lease may be seen before its load balancer, so agents are kept by the name of their Lease.
-//! What follows from a report is for the caller: this hands out [`News`].
+//! The agents of all load balancers: what their Leases report, which agents are live, and which plans they have
+//! proved to run. A Lease may be observed before its load balancer, so agents are kept by the name of their
+//! Lease. It decides nothing else: the state gets [`News`] and acts on them.
 
 use super::observed::LeaseSeen;
 use crate::watch::Seen;
@@ -15,20 +15,20 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// See the module.
+/// The agents of all load balancers, by Lease.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
     replicas: HashMap<String, Replicas>,
     /// Load balancers by the name of their agents' Lease.
     load_balancers: HashMap<String, Arc<str>>,
     history: History,
-    /// Leases that the list under way has not delivered yet.
+    /// Leases that the current list has not delivered yet.
     missing: Missing<String>,
-    /// Whether Leases have been listed once: only then a new renewal proves that an agent is live.
+    /// Whether Leases were listed once. Only after that does a renewal prove that an agent is live.
     listed: bool,
 }
 
-/// The agents of a load balancer report something else together, or other agents are live.
+/// A change in what the live agents of a load balancer report together.
 #[derive(Debug)]
 pub(super) struct News {
     pub(super) load_balancer: Arc<str>,
@@ -37,18 +37,18 @@ pub(super) struct News {
 }
 
 impl News {
-    /// Refusals that are new.
+    /// The new refusals.
     pub(super) fn refused(&self) -> impl Iterator<Item = &Refusal> {
         self.after.refused.iter().filter(|it| !self.before.refused.contains(it))
     }
 
-    /// Refusals that have ended.
+    /// The refusals that ended.
     pub(super) fn ended(&self) -> impl Iterator<Item = &Refusal> {
         self.before.refused.iter().filter(|it| !self.after.refused.contains(it))
     }
 
-    /// The addresses that agents report now, where those are others. An agent that stops, or whose Lease is
-    /// deleted, takes no address back.
+    /// The addresses that agents report now, if they changed. An agent that stops, or whose Lease is deleted,
+    /// withdraws no address.
     pub(super) fn addresses(&self) -> Option<&[IpAddr]> {
         let (before, after) = (&self.before.addresses, &self.after.addresses);
         (before != after && !after.is_empty()).then_some(after.as_slice())
@@ -94,7 +94,7 @@ impl Agents {
         Some(News { load_balancer, before, after })
     }
 
-    /// Time has passed: renewals may have expired.
+    /// Lets renewals expire.
     pub(super) fn tick(&mut self, now: Uptime) -> Vec<News> {
         let mut changed = Vec::new();
         for (lease, replicas) in &mut self.replicas {
@@ -106,7 +106,8 @@ impl Agents {
         changed.into_iter().filter_map(|(lease, before)| self.news(&lease, before)).collect()
     }
 
-    /// A load balancer exists from now on: the addresses that its agents report, if their Lease was seen before.
+    /// Records that a load balancer exists. Returns the addresses that its agents report, if their Lease was
+    /// already observed.
     pub(super) fn meet(&mut self, lb: &Arc<str>) -> Vec<IpAddr> {
         let lease = names::agent_lease(lb);
         let reported = self.replicas.get(&lease).map(|it| it.joint().addresses.clone());
@@ -114,7 +115,7 @@ impl Agents {
         reported.unwrap_or_default()
     }
 
-    /// A load balancer is deleted. Its agents may serve the next one of its name, whose writes count anew.
+    /// Forgets a deleted load balancer. Its agents may serve another one of the same name, with its own changes.
     pub(super) fn forget(&mut self, lb: &Arc<str>) {
         let lease = names::agent_lease(lb);
         self.load_balancers.remove(&lease);
@@ -124,7 +125,7 @@ impl Agents {
         }
     }
 
-    /// Entries were removed from the Lease of a load balancer.
+    /// Records that entries were removed from the Lease of a load balancer.
     pub(super) fn removed(&mut self, lb: &Arc<str>, agents: &[Arc<str>]) -> Option<News> {
         let lease = names::agent_lease(lb);
         let replicas = self.replicas.get_mut(&lease)?;
@@ -141,7 +142,7 @@ impl Agents {
         self.of(lb).map(Replicas::joint)
     }
 
-    /// What agents of a load balancer refuse.
+    /// The refusals of a load balancer's agents.
     pub(super) fn refused(&self, lb: &str) -> &[Refusal] {
         self.joint(lb).map_or(&[], |joint| joint.refused.as_slice())
     }
@@ -156,7 +157,7 @@ impl Agents {
         self.replicas.keys().filter_map(|lease| self.load_balancers.get(lease))
     }
 
-    /// Agents of a load balancer that are dead: their entries can be removed. `fronted`: clients reach the load
+    /// The dead agents of a load balancer, whose entries can be removed. `fronted`: clients reach the load
     /// balancer through a Service.
     pub(super) fn dead(&self, lb: &str, fronted: bool, now: Uptime) -> Vec<Arc<str>> {
         self.of(lb).map(|it| it.dead(fronted, now)).unwrap_or_default()
@@ -167,7 +168,7 @@ impl Agents {
         self.history.judge(lb, &self.reports(lb, now))
     }
 
-    /// Whether a load balancer may still serve what a change took away. `driven`: whether this build drives it;
+    /// Whether a load balancer may still serve what a change removed. `driven`: whether this build drives it.
     /// None: it does not exist.
     pub(super) fn may_serve(
         &self,

@@ -1,6 +1,6 @@
-//! The shell of the binder (`bowline_core::binder`), which decides which claim has which load balancer: feeds it, keeps
-//! the writes that it wants until they are answered, and renders them. It decides nothing. While another process
-//! leads, the machine is fed and not asked.
+//! The shell of the binder (`bowline_core::binder`): feeds it, keeps its writes until they are answered, and renders
+//! them. It decides nothing: the binder decides which claim gets which load balancer. While another process leads, the
+//! machine is fed but not asked.
 
 mod patches;
 
@@ -31,32 +31,32 @@ use std::sync::Arc;
 pub(super) use patches::amounts;
 use patches::{reported, said, standing, tied};
 
-/// See the module.
+/// The binder with its writes, jobs and confirmations.
 #[derive(Default)]
 pub(super) struct BindingShell {
     machine: Binder,
-    /// What classes provision.
+    /// The specs of the classes.
     classes: BTreeMap<Arc<str>, Arc<LoadBalancerClassSpec>>,
     missing_classes: Missing<Arc<str>>,
     on_balancers: BTreeMap<Arc<str>, binder::Write>,
     on_claims: BTreeMap<ObjectKey, binder::Write>,
-    /// Events that are announced once a write has succeeded.
+    /// Events to announce when their write has succeeded.
     news: BTreeMap<Id, Announcement>,
     look_for: BTreeSet<Subject>,
     jobs: BTreeMap<Arc<str>, Job>,
-    /// Whether the machine has been told of all consumers of claims once.
+    /// Whether the machine has received all consumers of claims once.
     synced: bool,
     leads: bool,
     /// Seconds since 1970.
     clock: i64,
-    /// Where load balancers of classes are served.
+    /// Where the load balancers of classes run.
     ground: Ground,
-    /// Load balancers and claims that were deleted last.
+    /// Load balancers and claims that were deleted recently.
     tombstones: Tombstones,
 }
 
 impl BindingShell {
-    /// A shell whose classes make load balancers that are served in the cluster, or on this machine.
+    /// A shell whose classes provision load balancers in the cluster, or on this machine.
     pub(super) fn on(ground: Ground) -> Self {
         Self { ground, ..Self::default() }
     }
@@ -65,8 +65,7 @@ impl BindingShell {
         self.machine.handle(event, self.clock);
     }
 
-    /// The time is this, and this process leads or does not. One that ceases to lead does not learn how its writes
-    /// ended.
+    /// Sets the time and whether this process leads. When it stops leading, its open writes count as failed.
     pub(super) fn at(&mut self, clock: i64, leads: bool) {
         self.clock = clock;
         if self.leads && !leads {
@@ -163,7 +162,7 @@ impl BindingShell {
         self.classes.get(name).cloned()
     }
 
-    /// Bowline's own namespace, as proxies in the cluster know it.
+    /// Bowline's own namespace, as provisioned proxies in the cluster know it.
     pub(super) fn own_namespace(&self) -> String {
         match &self.ground {
             Ground::Cluster { namespace } => namespace.clone(),
@@ -171,7 +170,7 @@ impl BindingShell {
         }
     }
 
-    /// How many consumers ask for claims, and which namespaces use load balancers.
+    /// Tells the machine how many consumers each claim has, and which namespaces use each load balancer.
     pub(super) fn want(
         &mut self,
         wanted: Vec<(ObjectKey, u32)>,
@@ -188,8 +187,8 @@ impl BindingShell {
         }
     }
 
-    /// Takes what the machine decided. `news` says which Event a write deserves once it has succeeded: the watch may
-    /// show the write before its answer comes, so that is found out now.
+    /// Takes the machine's decisions. `news` gives the Event to announce after a write: it is computed now, because the
+    /// watch may show the write before its answer arrives.
     pub(super) fn decide(
         &mut self,
         news: impl Fn(&Op) -> Option<Announcement>,
@@ -222,7 +221,7 @@ impl BindingShell {
         }
     }
 
-    /// Whether a load balancer is to be written.
+    /// Whether the binder has a write for a load balancer.
     #[cfg(test)]
     pub(super) fn has_write(&self, lb: &Arc<str>) -> bool {
         self.on_balancers.contains_key(lb)
@@ -235,7 +234,7 @@ impl BindingShell {
         }
     }
 
-    /// The next write of a load balancer for its binding. None: there is none, and its seats may be written.
+    /// The next write of a load balancer's binding. None: there is none, so its seats may be written.
     pub(super) fn next_load_balancer(
         &mut self,
         lb: &Arc<str>,
@@ -262,7 +261,7 @@ impl BindingShell {
             return Some(Next::Write(write, Tried::default()));
         }
         let Some(shown) = shown.filter(|shown| is_at(shown, target(&write.op))) else {
-            // It has changed since that was decided.
+            // The load balancer has changed since the decision.
             let found = shown.cloned().map(|shown| Current::LoadBalancer(Box::new(shown)));
             let answer = StepReply::Conflict(found);
             self.answer(WrittenObject::LoadBalancer(Arc::clone(lb)), write.id, &answer, outbox);
@@ -287,7 +286,7 @@ impl BindingShell {
         Some(Next::Write(write, Tried::default()))
     }
 
-    /// The next write of a claim. `ingress` says where a load balancer is reached.
+    /// The next write of a claim. `ingress` gives the load balancer whose ingress points the claim shows.
     pub(super) fn next_claim<'a>(
         &mut self,
         key: &ObjectKey,
@@ -347,12 +346,12 @@ impl BindingShell {
         self.jobs.get(lb)
     }
 
-    /// A job waits, and why.
+    /// Tells the machine that a job waits, and why.
     pub(super) fn job_waits(&mut self, id: Id, why: Arc<str>) {
         self.tell(Event::Waits { id, why });
     }
 
-    /// A job was done, or why not.
+    /// Tells the machine that a job is done, or why it failed.
     pub(super) fn finish_job(&mut self, lb: &Arc<str>, id: Id, result: Result<(), Arc<str>>) {
         if self.jobs.get(lb).is_some_and(|job| job.id == id) {
             self.jobs.remove(lb);
@@ -360,13 +359,13 @@ impl BindingShell {
         }
     }
 
-    /// The version of an object that was looked for. None: it is deleted.
+    /// Hands the machine the version of an object that was looked for. None: it is deleted.
     pub(super) fn looked_for(&mut self, subject: Subject, version: Option<Version>) {
         self.look_for.remove(&subject);
         self.tell(Event::Confirmed { subject, version });
     }
 
-    /// A write of a load balancer or claim was answered.
+    /// Hands the answer to a write of a load balancer or claim to the machine.
     pub(super) fn answered(
         &mut self,
         target: &Target,
@@ -404,7 +403,7 @@ impl BindingShell {
     }
 }
 
-/// The write by which a claim shows where its load balancer is reached, if it shows something else.
+/// The write that updates the ingress points in a claim's status, if they differ.
 fn next_ingress(
     key: &ObjectKey,
     shown: &Shown<ClaimShown>,
@@ -423,7 +422,7 @@ fn next_ingress(
     Next::Write(Write::Claim(key.clone(), patch), Tried::at(&shown.version))
 }
 
-/// The Event that a write deserves once it has succeeded: a claim or load balancer has become something else.
+/// The Event to announce when a write has succeeded.
 pub(super) fn news(
     op: &Op,
     claim: Option<&Shown<ClaimShown>>,
@@ -463,7 +462,7 @@ fn written_object(op: &Op) -> WrittenObject {
     }
 }
 
-/// The object as it was when a write was decided.
+/// The object and version for which a write was decided.
 pub(super) fn target(op: &Op) -> Option<&binder::Target> {
     match op {
         Op::Create(_) => None,
@@ -477,7 +476,7 @@ pub(super) fn target(op: &Op) -> Option<&binder::Target> {
     }
 }
 
-/// Whether an object is as it was when something was decided of it.
+/// Whether an object still has the version for which a write was decided.
 fn is_at<S>(shown: &Shown<S>, target: Option<&binder::Target>) -> bool {
     target.is_some_and(|target| *shown.version == *target.version.0)
 }

@@ -1,5 +1,5 @@
-//! What the API shows of the objects whose status the leader writes: one board for each kind that another
-//! part of the state reads. Watches and the answers to writes fill them; the newer version counts. Other kinds are in
+//! What the API shows of the objects whose status the leader writes: one board for each kind that several parts of
+//! the state read. Watches and write answers fill the boards; the newer version wins. Kinds with one owner are in
 //! `kinds`.
 
 use super::render;
@@ -10,7 +10,7 @@ use k8s_openapi::api::networking::v1::IngressLoadBalancerIngress;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// See the module.
+/// One board for each kind.
 #[derive(Debug, Default)]
 pub(super) struct Boards {
     pub(super) services: Board<ObjectKey, ServiceShown>,
@@ -21,12 +21,12 @@ pub(super) struct Boards {
 }
 
 impl Boards {
-    /// Whether this build drives a load balancer. None: it does not exist.
+    /// Whether this build has a driver for a load balancer. None: the load balancer does not exist.
     pub(super) fn driven(&self, lb: &Arc<str>) -> Option<bool> {
         self.load_balancers.get(lb).map(|shown| shown.status.driven)
     }
 
-    /// Where the status of a Service or Ingress says that it is reached. None: there is no such object.
+    /// The ingress points in the status of a Service or Ingress. None: the object does not exist.
     pub(super) fn points(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Vec<Point>> {
         match kind {
             ConsumerKind::Service => {
@@ -39,7 +39,7 @@ impl Boards {
         }
     }
 
-    /// The addresses that the status of a Service or load balancer shows. None: there is no such object.
+    /// The addresses in the status of a Service or load balancer. None: the object does not exist.
     pub(super) fn addresses(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Vec<IpAddr>> {
         match kind {
             ConsumerKind::Service => {

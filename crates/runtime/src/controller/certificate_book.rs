@@ -1,4 +1,5 @@
-//! The certificates of all load balancers, and the Ingresses that are told of certificates without room.
+//! The certificates of all load balancers, and the refusals of Ingresses whose certificate is withheld.
+//! It does no I/O.
 
 use super::certificates::Certificates;
 use super::observed::CertificatesSeen;
@@ -7,13 +8,13 @@ use bowline_core::update::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the module.
+/// The certificates and refusals, by load balancer.
 #[derive(Debug, Default)]
 pub(super) struct CertificateBook {
     certificates: BTreeMap<Arc<str>, Certificates>,
-    /// Secrets that the list under way has not delivered yet.
+    /// Secrets that the current list has not delivered yet.
     missing: Missing<(Arc<str>, String)>,
-    /// Certificates that have no room on a load balancer, each on the Ingress that it concerns; sorted.
+    /// By load balancer: the refusals of Ingresses whose certificate is withheld, sorted.
     withheld: BTreeMap<Arc<str>, Vec<Refusal>>,
 }
 
@@ -40,7 +41,7 @@ impl CertificateBook {
         self.certificates.get(lb).is_none_or(|it| it.lacks(hash))
     }
 
-    /// A list of Secrets begins.
+    /// Begins a list of Secrets.
     pub(super) fn begin(&mut self) {
         let all = self.certificates.iter().flat_map(|(lb, it)| {
             it.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
@@ -48,31 +49,31 @@ impl CertificateBook {
         self.missing.begin(all);
     }
 
-    /// A Secret of a load balancer.
+    /// Takes in a Secret of a load balancer.
     pub(super) fn apply(&mut self, secret: CertificatesSeen) {
         let lb = Arc::clone(&secret.load_balancer);
         self.missing.observe(&(Arc::clone(&lb), secret.name.clone()));
         self.entry(&lb).seen(secret);
     }
 
-    /// A Secret of a load balancer is gone.
+    /// A Secret of a load balancer is deleted.
     pub(super) fn delete(&mut self, lb: &str, name: &str) {
         if let Some(certificates) = self.certificates.get_mut(lb) {
             certificates.gone(name);
         }
     }
 
-    /// A list of Secrets has ended: the Secrets that it did not deliver.
+    /// Ends a list of Secrets. Returns the Secrets that it did not deliver.
     pub(super) fn done(&mut self) -> BTreeSet<(Arc<str>, String)> {
         self.missing.done()
     }
 
-    /// Certificates without room, each on the Ingress that it concerns.
+    /// The refusals of Ingresses whose certificate is withheld.
     pub(super) fn withheld(&self, lb: &str) -> &[Refusal] {
         self.withheld.get(lb).map_or(&[], Vec::as_slice)
     }
 
-    /// Replaces the refusals for certificates without room. Returns the ones before.
+    /// Replaces the refusals of Ingresses whose certificate is withheld. Returns the ones before.
     pub(super) fn withhold(&mut self, lb: &Arc<str>, now: Vec<Refusal>) -> Vec<Refusal> {
         let before = self.withheld.remove(lb).unwrap_or_default();
         if !now.is_empty() {

@@ -1,6 +1,6 @@
-//! The Secrets by which one load balancer's agent gets its certificates: which they hold, which they
-//! should hold, and the next write. Keys pass through on their way from the user's Secret to ours; they
-//! are kept only until they are written.
+//! The certificate Secrets of one load balancer: what they contain, what they should contain, and the next write.
+//! Keys pass through on their way from the users' Secrets to Bowline's, and are kept only until they are written.
+//! It does no I/O; `State::next` asks it.
 
 use super::observed::CertificatesSeen;
 use super::packed::Packed;
@@ -18,19 +18,20 @@ use std::mem::replace;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What is not found is looked for again after this, and each time after twice as long.
+/// The first wait before a certificate that was not found is looked for again. Each later wait is twice as long.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait before a missing certificate is looked for again.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// When all Secrets are full, what waits is tried again after this.
+/// While all Secrets are full, waiting certificates are retried after this time.
 const FULL: Duration = Duration::from_secs(5);
 
-/// The most certificates that are read at once: what was read is written before more is read.
+/// The most certificates read at once. They are written before more are read.
 const BATCH: usize = 128;
-/// The most writes before more is read. Each Secret can be written once by then.
+/// The most writes before more certificates are read: enough to write each Secret once.
 const MOST_WRITES: u32 = vault::SECRETS;
 
-/// A certificate that was looked for in vain.
+/// A certificate that was looked for and not found.
 #[derive(Debug)]
 struct Missed {
     places: Vec<ObjectKey>,
@@ -39,27 +40,27 @@ struct Missed {
     until: Uptime,
 }
 
-/// A certificate to be read: its hash, and the Secrets that should have it.
+/// A certificate to read: its hash, and the users' Secrets that should contain it.
 type Sought = (Arc<str>, Vec<ObjectKey>);
 
 /// Certificates that were read, by hash.
 pub(super) type Fetched = BTreeMap<Arc<str>, Arc<Certificate>>;
 
-/// What is known of the certificates of a load balancer.
+/// The state of one load balancer's certificates.
 #[derive(Debug)]
 pub(super) struct Certificates {
     packed: Packed<Arc<str>, Option<Room>>,
     fetched: Fetched,
-    /// Whose certificates are read next.
+    /// The turns in which namespaces' certificates are read.
     turns: Turns,
-    /// How many writes there were since certificates were last read.
+    /// The number of writes since certificates were last read.
     writes: u32,
     missed: BTreeMap<Arc<str>, Missed>,
-    /// Who has room, and who has none.
+    /// Which certificates have room, and which are withheld.
     vault: Vault,
     /// Whether the set of withheld certificates changed since the last `take_withheld_changed`.
     withheld_changed: bool,
-    /// What was needed, by its revision, when there was last nothing to do.
+    /// The arguments of the last `next` that found nothing to do.
     rested: Option<(u64, bool, Option<String>)>,
 }
 
@@ -68,17 +69,17 @@ pub(super) struct Certificates {
 pub(super) struct Needed<'a> {
     /// The certificates, by hash.
     pub(super) certificates: &'a NeededCertificates,
-    /// Another number whenever those are others.
+    /// Changes whenever the certificates change.
     pub(super) revision: u64,
-    /// Whether the load balancer is for one namespace only.
+    /// Whether only one namespace can use the load balancer.
     pub(super) alone: bool,
 }
 
 impl Default for Certificates {
     fn default() -> Self {
         Self {
-            // A hash does not name a namespace: `want` says to which each certificate belongs. Certificates that
-            // no object has needed since this leader began take turns as one more namespace.
+            // A hash names no namespace: `want` assigns each certificate to one. Certificates that no object has
+            // needed since this leader began are treated as one more namespace.
             packed: Packed::new(Shards::new(vault::SECRET), |_| "".into()),
             fetched: Fetched::new(),
             turns: Turns::default(),
@@ -91,14 +92,14 @@ impl Default for Certificates {
     }
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Debug)]
 pub(super) enum CertificateStep {
-    /// Read these.
+    /// Read these certificates.
     Fetch(Vec<Sought>),
-    /// Write this.
+    /// Write this Secret.
     Write(CertificatesWrite),
-    /// Look again then.
+    /// Requeue at this time.
     Later(Uptime),
 }
 
@@ -108,9 +109,9 @@ pub(super) struct CertificatesWrite {
     pub(super) write: Write<Arc<str>, Option<Room>>,
     /// Its name.
     pub(super) name: String,
-    /// The version that it changes. None: it is new.
+    /// The version that it replaces. None: the Secret is created.
     pub(super) version: Option<String>,
-    /// What comes in.
+    /// The certificates that it adds.
     pub(super) added: Fetched,
     removed: Vec<Arc<str>>,
 }
@@ -121,8 +122,8 @@ impl CertificatesWrite {
         matches!(self.write, Write::Delete { .. })
     }
 
-    /// The merge patch, which gives the Secret to the owner that `owned` names. Of the content it has
-    /// only what changes, so no key has to be kept for it.
+    /// The merge patch, which also sets the owner that `owned` names. It contains only the changed certificates, so
+    /// no other key has to be kept for it.
     pub(super) fn patch(&self, version: &str, owned: &ObjectMeta) -> Value {
         let mut data = json!(convert::certificates_data(&self.added));
         if let Some(data) = data.as_object_mut() {
@@ -137,7 +138,7 @@ impl CertificatesWrite {
         json!({"metadata": metadata, "data": data})
     }
 
-    /// The annotations of the Secret: the room of each certificate, for the leader after this one.
+    /// The annotations of the Secret: the room of each certificate, for the next leader.
     pub(super) fn annotations(&self) -> BTreeMap<String, String> {
         let items = self.write.items().into_iter().flatten();
         let rooms = items.filter_map(|(hash, stamp)| Some((hash, stamp.hash?)));
@@ -146,7 +147,7 @@ impl CertificatesWrite {
 }
 
 impl Certificates {
-    /// A Secret was seen.
+    /// Records an observed Secret.
     pub(super) fn seen(&mut self, secret: CertificatesSeen) {
         let Some(index) = names::plan_index(&secret.name) else { return };
         if !self.packed.is_news(index, &secret.version) {
@@ -160,13 +161,13 @@ impl Certificates {
         self.packed.seen(index, secret.version, secret.owner, items.collect());
     }
 
-    /// A write was carried out.
+    /// Records a write that was carried out.
     pub(super) fn wrote(&mut self, write: Write<Arc<str>, Option<Room>>, version: Option<String>) {
         self.rested = None;
         self.packed.wrote(write, version);
     }
 
-    /// A Secret is gone.
+    /// Records that a Secret is deleted.
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
             self.rested = None;
@@ -174,7 +175,7 @@ impl Certificates {
         }
     }
 
-    /// Certificates were read, and these were not found.
+    /// Takes in certificates that were read, and those that were not found.
     pub(super) fn fetched(&mut self, fetched: Fetched, missed: Vec<Sought>, now: Uptime) {
         self.rested = None;
         self.missed.retain(|hash, _| !fetched.contains_key(hash));
@@ -187,7 +188,7 @@ impl Certificates {
         self.writes = 0;
     }
 
-    /// A Secret could not be written: the others go on until then.
+    /// Records that a Secret's write failed. The other Secrets go on; this one is retried at `until`.
     pub(super) fn refused(&mut self, name: &str, until: Uptime) {
         if let Some(index) = names::plan_index(name) {
             self.rested = None;
@@ -200,22 +201,24 @@ impl Certificates {
         self.packed.indices().map(move |index| names::certificates_secret(load_balancer, index))
     }
 
-    /// The version of a Secret that is known.
+    /// The known version of a Secret.
     pub(super) fn version(&self, name: &str) -> Option<&str> {
         self.packed.version(names::plan_index(name)?)
     }
 
-    /// Whether a certificate is not there for the agent, though it is not refused.
+    /// Whether the agent does not have a certificate yet, though it is not withheld.
     pub(super) fn lacks(&self, hash: &Arc<str>) -> bool {
         self.packed.seen_as(hash).is_none() && self.vault.withholds(hash).is_none()
     }
 
-    /// What brings the Secrets closer to holding exactly what is needed. What is needed no more may go
-    /// once no Plan refers to it, which the caller knows. At rest nothing is gone through.
+    /// The next step towards Secrets that contain exactly what is needed. `may_remove`: no Plan refers to a
+    /// certificate that is not needed any more. If nothing changed since there was last nothing to do, it returns
+    /// at once.
     ///
-    /// What was read is written before more is read, and after a round of writes more is read: neither certificates
-    /// that change before they can be read, nor certificates that change all the time, hold up those of others. A
-    /// namespace that waits for no write is read after the next write: it does not wait for the writes of others.
+    /// What was read is written before more is read, and after `MOST_WRITES` writes more is read. So neither
+    /// certificates that change before they can be read, nor certificates that change all the time, hold up those
+    /// of other namespaces. A namespace with no waiting write is read after the next write: it does not wait for
+    /// the writes of others.
     pub(super) fn next(
         &mut self,
         load_balancer: &str,
@@ -274,7 +277,8 @@ impl Certificates {
         }))
     }
 
-    /// What has room and is to be read, each with its namespace, that of the oldest Ingress first.
+    /// The certificates that have room and are to be read now, each with its namespace, the one of the oldest
+    /// Ingress first.
     fn absent(&self, needed: &NeededCertificates, now: Uptime) -> Vec<(Arc<str>, Sought)> {
         let absent = needed
             .iter()
@@ -289,8 +293,8 @@ impl Certificates {
         absent.collect()
     }
 
-    /// The next write that may be tried now. What would go into one Secret too many waits until there is room in
-    /// the others: what is replaced leaves them when no Plan names it any more.
+    /// The next write that may be tried now. A write beyond the last Secret waits until there is room in the
+    /// others: replaced certificates leave them when no Plan refers to them any more.
     fn next_write(
         &mut self,
         uid: Option<&str>,
@@ -305,7 +309,7 @@ impl Certificates {
         }
     }
 
-    /// Decides which have room.
+    /// Decides which certificates have room.
     fn admit(&mut self, needed: Needed<'_>) {
         let before = self.vault.withheld().clone();
         let needs = needed.certificates.iter().map(|(hash, it)| {
@@ -326,7 +330,7 @@ impl Certificates {
         });
         self.vault.admit(needs, leaving, needed.alone);
         let (vault, packed) = (&self.vault, &self.packed);
-        // What is written never moves to another Secret, so its content has done its part.
+        // A written certificate never moves to another Secret, so its content is not kept.
         self.fetched.retain(|hash, _| {
             let wanted = needed.certificates.contains_key(hash) && !packed.holds(hash);
             wanted && vault.withholds(hash).is_none()
@@ -336,12 +340,12 @@ impl Certificates {
         }
     }
 
-    /// Those that have no room, by hash.
+    /// The withheld certificates, by hash.
     pub(super) fn withheld(&self) -> &BTreeMap<Arc<str>, Withheld> {
         self.vault.withheld()
     }
 
-    /// Whether others have no room than when it was last asked.
+    /// Whether the withheld certificates changed since the last call.
     pub(super) fn take_withheld_changed(&mut self) -> bool {
         replace(&mut self.withheld_changed, false)
     }
@@ -361,7 +365,7 @@ impl Certificates {
                 wanted.push((Arc::clone(hash), Some(stamp)));
             }
         }
-        // Without its content it cannot be written: it must not be taken for written.
+        // Without its content it cannot be written, so it must not count as written.
         let lost = self.packed.wanted().keys().filter(|hash| !self.has(hash));
         wanted.extend(lost.map(|hash| (Arc::clone(hash), None)));
         let old = self.packed.held().chain(self.packed.wanted().keys());

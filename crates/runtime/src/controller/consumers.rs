@@ -1,5 +1,5 @@
-//! What the leader remembers of each consumer beside its plan: since which change its plan is as it is, where it
-//! was, and which problems its owner has been told. It does no I/O.
+//! What the leader remembers of each consumer beside its plan: since which change it is unchanged, where it was
+//! planned before, and which problems its owner was told. It does no I/O.
 
 use super::outbox::Outbox;
 use crate::observe::Change;
@@ -16,40 +16,40 @@ pub(super) fn key(consumer: &ConsumerRef) -> ObjectKey {
     ObjectKey { namespace: Arc::clone(&consumer.namespace), name: Arc::clone(&consumer.name) }
 }
 
-/// The kind and key of a consumer: two kinds may have objects of one name.
+/// The kind and key of a consumer. Objects of two kinds may have the same name.
 pub(super) fn key_of(consumer: &ConsumerRef) -> (ConsumerKind, ObjectKey) {
     (consumer.kind, key(consumer))
 }
 
-/// See the module.
+/// All consumers that the leader tracks.
 #[derive(Debug, Default)]
 pub(super) struct Consumers {
     tracked: HashMap<(ConsumerKind, ObjectKey), Tracked>,
-    /// Consumers of each load balancer that its agents have not proved to serve.
+    /// By load balancer: consumers that its agents have not proved to serve.
     unproven: HashMap<Arc<str>, BTreeSet<(ConsumerKind, ObjectKey)>>,
-    /// How many problems there are now, by reason.
+    /// The number of current problems, by reason.
     refused: BTreeMap<Reason, usize>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Tracked {
     planned: Planned,
-    /// The load balancer that it was planned on last.
+    /// The load balancer on which it was last planned.
     load_balancer: Option<Arc<str>>,
-    /// The load balancer that refused it while it stayed where it was.
+    /// The load balancer that refuses it while it stays on another one.
     refused_by: Option<Arc<str>>,
-    /// The addresses that it was planned at.
+    /// The addresses at which it was planned.
     addresses: Vec<IpAddr>,
-    /// What its owner has been told.
+    /// The problems that its owner was told.
     problems: Vec<(ConsumerRef, Problem)>,
 }
 
-/// Since when the plan of a consumer is as it is.
+/// Since when the plan of a consumer is unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Planned {
     /// The number of the change.
     pub(super) change: u64,
-    /// When that was. None: unknown.
+    /// The time of the change. None: unknown.
     pub(super) since: Option<Uptime>,
 }
 
@@ -58,39 +58,39 @@ pub(super) struct Planned {
 pub(super) struct Moved {
     /// The load balancer that it left.
     pub(super) left: Option<Arc<str>>,
-    /// Whether its addresses or its load balancer changed, so that only a newer plan proves them.
+    /// Whether it moved to another load balancer or its addresses changed: then only a newer plan proves it.
     pub(super) elsewhere: bool,
     /// Load balancers whose status lists the consumer, now or before.
     pub(super) concerned: Vec<Arc<str>>,
 }
 
 impl Consumers {
-    /// The plan of a consumer is another one from this change on.
+    /// Records that the plan of a consumer changed with this change.
     pub(super) fn replan(&mut self, who: (ConsumerKind, ObjectKey), change: u64, now: Uptime) {
         self.tracked.entry(who).or_default().planned = Planned { change, since: Some(now) };
     }
 
-    /// The addresses of a load balancer are others from this change on.
+    /// Records that the addresses of a consumer's load balancer changed with this change.
     pub(super) fn readdress(&mut self, who: (ConsumerKind, ObjectKey), change: u64) {
         self.tracked.entry(who).or_default().planned.change = change;
     }
 
-    /// Since when the plan of a consumer is as it is.
+    /// Since when the plan of a consumer is unchanged.
     pub(super) fn planned(&self, who: &(ConsumerKind, ObjectKey)) -> Option<Planned> {
         self.tracked.get(who).map(|tracked| tracked.planned)
     }
 
-    /// Whether anything was ever planned for a consumer, or its owner told.
+    /// Whether a consumer was ever planned, or its owner told something.
     pub(super) fn is_known(&self, who: &(ConsumerKind, ObjectKey)) -> bool {
         self.tracked.contains_key(who)
     }
 
-    /// Forgets a consumer that is not ours any more.
+    /// Forgets a consumer that is not Bowline's any more.
     pub(super) fn forget(&mut self, who: &(ConsumerKind, ObjectKey)) {
         self.tracked.remove(who);
     }
 
-    /// Notes what became of a consumer with this change. None: it is gone, or not ours any more.
+    /// Records the outcome of a consumer with this change. None: it is deleted, or not Bowline's any more.
     pub(super) fn observe(
         &mut self,
         who: &(ConsumerKind, ObjectKey),
@@ -118,7 +118,7 @@ impl Consumers {
         Moved { left, elsewhere, concerned }
     }
 
-    /// The owner of a consumer is told these problems; what is new among them is announced.
+    /// Records the problems that a consumer's owner is told, and announces the new ones.
     pub(super) fn tell(
         &mut self,
         who: (ConsumerKind, ObjectKey),
@@ -139,7 +139,7 @@ impl Consumers {
         }
     }
 
-    /// Announces all problems again: this leader begins, and nobody knows what the one before it announced.
+    /// Announces all problems again: a new leader does not know what the leader before it announced.
     pub(super) fn tell_all_again(&self, outbox: &mut Outbox) {
         let said = outbox.events().iter().map(|it| (it.object.clone(), Arc::clone(&it.message)));
         let said: BTreeSet<_> = said.collect();
@@ -150,7 +150,7 @@ impl Consumers {
         }
     }
 
-    /// How many problems there are now, by reason.
+    /// The number of current problems, by reason.
     pub(super) fn refused(&self) -> &BTreeMap<Reason, usize> {
         &self.refused
     }
@@ -169,18 +169,18 @@ impl Consumers {
         self.unproven.get(lb).into_iter().flatten()
     }
 
-    /// A load balancer is deleted.
+    /// Forgets a deleted load balancer.
     pub(super) fn forget_load_balancer(&mut self, lb: &str) {
         self.unproven.remove(lb);
     }
 }
 
-/// The load balancer that refuses a consumer, which stays where it is.
+/// The load balancer that refuses a consumer while the consumer stays on another one.
 fn refuses(outcome: &Outcome) -> Option<&Arc<str>> {
     outcome.unmet.as_ref()?.load_balancer.as_ref()
 }
 
-/// Where a consumer can be reached, once its plan is in force.
+/// The addresses at which clients reach a consumer once its plan is in force.
 fn addresses(outcome: &Outcome) -> &[IpAddr] {
     match &outcome.state {
         State::Planned { addresses, .. } => addresses,

@@ -1,6 +1,6 @@
 //! Kinds that the leader reconciles object by object: it watches them, keeps a little of each object, and writes
-//! finalizers and status. One module for each kind implements [`StatusKind`]; the list at the end of this file names
-//! them. Nothing else in the controller knows which kinds these are: watches, targets, writes and answers carry a
+//! finalizers and status. Each kind has a module that implements [`StatusKind`]; the list at the end of this file names
+//! them. Nothing else in the controller depends on which kinds these are: watches, targets, writes and answers carry a
 //! [`KindId`]. Kinds with several writers, or with objects that are planned together (Services, load balancers, claims,
 //! Plans), are not among them.
 //!
@@ -35,25 +35,25 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 
-/// A kind of which the leader writes finalizers and status, object by object.
+/// A kind whose finalizers and status the leader writes object by object.
 pub(super) trait StatusKind:
     Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
-    /// What is kept of an object.
+    /// What the leader keeps of an object.
     type Shown: Debug + Send + Sync + 'static;
     /// Its name in logs and metrics.
     const NAME: &'static str;
 
-    /// Where an object is written.
+    /// The API for an object's writes.
     fn api(client: Client, key: &ObjectKey) -> Api<Self>;
 
     /// Converts an object.
     fn shown(&self) -> Self::Shown;
 
-    /// Hands an event to the part that decides about the kind.
+    /// Hands an event to the machine that decides about the kind.
     fn observe(seen: Seen<&Self::Shown>, parts: &mut Parts<'_>);
 
-    /// The next write of an object. None: it is as it should be.
+    /// The next write of an object. None: it is up to date.
     fn next(
         key: &ObjectKey,
         shown: &Shown<Self::Shown>,
@@ -70,13 +70,13 @@ pub(super) struct Parts<'a> {
 /// A patch of an object.
 #[derive(Debug)]
 pub(super) enum Amend {
-    /// Of its finalizers.
+    /// Its finalizers.
     Finalizers(Vec<String>),
-    /// Of its status.
+    /// Its status.
     Status(Value),
 }
 
-/// An object as a watch, or the answer to a write, shows it.
+/// An object from a watch or from the answer to a write.
 #[derive(Debug)]
 pub(super) struct ObjectSeen<S> {
     pub(super) key: ObjectKey,
@@ -99,7 +99,7 @@ fn key_of(meta: &ObjectMeta) -> ObjectKey {
 #[derive(Debug)]
 pub(super) struct Objects<K: StatusKind> {
     board: Board<ObjectKey, K::Shown>,
-    /// Whether the kind has been listed once.
+    /// Whether the kind was listed once.
     listed: bool,
 }
 
@@ -141,8 +141,8 @@ impl<K: StatusKind> Objects<K> {
         }
     }
 
-    /// The watch, or the answer to a write, shows an object. The watch may be behind the answer: then the newer one is
-    /// handed on again, or the end of a relist would mean that the object is deleted.
+    /// Takes in an object from the watch or from the answer to a write. If the watch is behind, the newer known object
+    /// is handed to the machine again; otherwise the end of a relist would mean that the object is deleted.
     fn put(&mut self, object: ObjectSeen<K::Shown>, parts: &mut Parts<'_>) -> ObjectKey {
         let ObjectSeen { key, shown } = object;
         self.board.put(key.clone(), shown);
@@ -164,7 +164,7 @@ impl<K: StatusKind> Objects<K> {
     }
 }
 
-/// Sends a patch under the version that it replaces.
+/// Sends a patch that names the version it replaces.
 async fn amend<K: StatusKind>(
     client: Client,
     key: &ObjectKey,
@@ -186,10 +186,10 @@ async fn amend<K: StatusKind>(
     Ok(ObjectSeen::of(&after?))
 }
 
-/// Declares which kinds there are, and passes each call to the kind that it is about.
+/// Declares the kinds, and passes each call to the right one.
 macro_rules! kinds {
     ($($Kind:ident in $objects:ident,)*) => {
-        /// Which of the kinds an object has.
+        /// The kind of an object.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub(super) enum KindId { $($Kind,)* }
 
@@ -218,7 +218,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The ends of the lists of all kinds.
+            /// The end of the list, for every kind.
             #[cfg(test)]
             pub(super) fn done() -> Vec<Self> {
                 vec![$(Self::$Kind(Seen::Done),)*]
@@ -233,7 +233,7 @@ macro_rules! kinds {
                 });)*
             }
 
-            /// Whether every kind has been listed once.
+            /// Whether every kind was listed once.
             pub(super) fn are_listed(&self) -> bool {
                 true $(&& self.$objects.listed)*
             }

@@ -1,5 +1,6 @@
-//! What the controller observes: one variant for each watched kind, each object converted once into what the
-//! machines and the statuses need of it. `watches` fills it; `state::observe` hands it out.
+//! What the controller observes: one variant for each watched kind. Each object is converted once into what
+//! the machines and the statuses need. This module decides nothing; `watches` creates the values and
+//! `state::observe` consumes them.
 
 use super::kinds::KindSeen;
 use super::shown::{ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown, Shown};
@@ -41,35 +42,35 @@ pub(super) enum Observed {
     Namespace(Seen<objects::Namespace>),
     /// LoadBalancers.
     LoadBalancer(Seen<Box<LoadBalancerSeen>>),
-    /// LoadBalancerClaims.
+    /// Plans in Bowline's namespace.
     Claim(Seen<Box<ClaimSeen>>),
-    /// LoadBalancerClasses, and the spec of each.
+    /// LoadBalancerClasses with their specs.
     Class(Seen<(Class, Arc<LoadBalancerClassSpec>)>),
     /// Plans in our namespace.
     Plan(Seen<PlanSeen>),
-    /// Secrets in our namespace with certificates.
+    /// Certificate Secrets in Bowline's namespace.
     Certificates(Seen<CertificatesSeen>),
-    /// Secrets in our namespace with keys that sign cookies.
+    /// Cookie Secrets (keys that sign cookies) in Bowline's namespace.
     Cookies(Seen<CookiesSeen>),
     /// Leases of agents.
     Lease(Seen<LeaseSeen>),
-    /// Address objects. None: its name is not an address.
+    /// Address objects. None: the object's name is not an IP address.
     Address(Seen<Option<Record>>),
-    /// An object of one of the kinds in `kinds`.
+    /// Objects of the kinds in `kinds`.
     Object(KindSeen),
-    /// Deployments of proxies, by the load balancer that they serve.
+    /// Deployments of proxies; the value is the load balancer that they serve.
     Proxies(Seen<Arc<str>>),
-    /// Nodes with their addresses.
+    /// Nodes and their addresses.
     Node(Seen<(Arc<str>, Vec<IpAddr>)>),
 }
 
 impl Observed {
-    /// Whether this is a Plan that cannot be read, or not wholly.
+    /// Whether this is a Plan that cannot be read completely.
     pub(super) fn is_unreadable(&self) -> bool {
         matches!(self, Self::Plan(Seen::Apply(plan)) if plan.unreadable || !plan.unread.is_empty())
     }
 
-    /// The target whose write after a conflict waits for this event.
+    /// The target that is held after a conflict until this event.
     pub(super) fn target(&self) -> Option<Target> {
         match self {
             Self::Service(Seen::Apply(it)) => {
@@ -97,7 +98,7 @@ impl Observed {
     }
 }
 
-/// A Service: what the planner needs of it, and its status.
+/// A Service: what the planner needs, and the status that it shows.
 #[derive(Debug)]
 pub(super) struct ServiceSeen {
     pub(super) planned: objects::Service,
@@ -110,7 +111,7 @@ impl ServiceSeen {
     }
 }
 
-/// An Ingress: what the planner needs of it, and its status.
+/// An Ingress: what the planner needs, and the status that it shows.
 #[derive(Debug)]
 pub(super) struct IngressSeen {
     pub(super) planned: objects::Ingress,
@@ -124,7 +125,7 @@ impl IngressSeen {
     }
 }
 
-/// A LoadBalancer: what the planner needs of it, and what binder, admission and statuses do.
+/// A LoadBalancer: what the planner needs; and what binder, admission and statuses need.
 #[derive(Debug)]
 pub(super) struct LoadBalancerSeen {
     pub(super) planned: objects::LoadBalancer,
@@ -138,7 +139,7 @@ impl LoadBalancerSeen {
     }
 }
 
-/// A LoadBalancerClaim: what the planner needs of it, and what the binder and its status do.
+/// A LoadBalancerClaim: what the planner needs; and what the binder and the claim's status need.
 #[derive(Debug)]
 pub(super) struct ClaimSeen {
     pub(super) planned: objects::LoadBalancerClaim,
@@ -157,25 +158,25 @@ pub(super) struct PlanSeen {
     pub(super) name: String,
     pub(super) load_balancer: Arc<str>,
     pub(super) version: String,
-    /// The uid of the load balancer to which it belongs, if its label is right too.
+    /// The uid of the load balancer that owns it, if its label is right too.
     pub(super) owner: Option<String>,
     pub(super) fragments: Vec<Fragment>,
-    /// Those that another version has written, or a person, and that cannot be read.
+    /// Fragments that cannot be read: another version of Bowline wrote them, or a person edited them.
     pub(super) unread: Vec<Unread>,
-    /// The hash that its writer gave it.
+    /// The recorded hash.
     pub(super) hash: PlanHash,
     /// Whether the object as a whole cannot be read.
     pub(super) unreadable: bool,
 }
 
 impl PlanSeen {
-    /// Whether it has the name of a Plan of its load balancer.
+    /// Whether its name is a Plan name of its load balancer.
     pub(super) fn is_ours(&self) -> bool {
         is_plan_of(&self.name, &self.load_balancer)
     }
 
-    /// Reads an object. One that somebody edited so that it cannot be read is there, and holds what we
-    /// do not know: so it is written again.
+    /// Converts a Plan. A Plan that was edited so that it cannot be read is kept as `unreadable`, so that
+    /// the leader writes it again.
     pub(super) fn of(DeserializeGuard(plan): DeserializeGuard<Plan>) -> Self {
         let (meta, spec) = match plan {
             Ok(plan) => (plan.metadata, Some(plan.spec)),
@@ -186,7 +187,8 @@ impl PlanSeen {
             }
         };
         let name = meta.name.clone().unwrap_or_default();
-        // A name that is not one of its load balancer's was not given by us: somebody edited the other.
+        // The leader names a Plan after its load balancer. If name and spec differ, a person edited the
+        // spec.
         let spec = spec.filter(|spec| is_plan_of(&name, &spec.load_balancer));
         let load_balancer = match &spec {
             Some(spec) => spec.load_balancer.as_str(),
@@ -202,29 +204,30 @@ impl PlanSeen {
     }
 }
 
-/// Whether a Plan of this name is one of this load balancer.
+/// Whether this is the name of a Plan of this load balancer.
 fn is_plan_of(name: &str, load_balancer: &str) -> bool {
     names::plan_index(name).is_some_and(|index| names::plan_name(load_balancer, index) == name)
 }
 
-/// Whether a Secret of this name has certificates of this load balancer.
+/// Whether this is the name of a certificate Secret of this load balancer.
 fn is_secret_of(name: &str, load_balancer: &str) -> bool {
     names::plan_index(name)
         .is_some_and(|index| names::certificates_secret(load_balancer, index) == name)
 }
 
-/// Whether a Secret of this name has what cookies of this load balancer are signed with.
+/// Whether this is the name of the cookie Secret of this load balancer.
 fn is_cookies_of(name: &str, load_balancer: &str) -> bool {
     names::cookies_secret(load_balancer) == name
 }
 
-/// What a name has between a prefix and a number.
+/// The part of a name between a prefix and a number.
 fn numbered<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     Some(name.strip_prefix(prefix)?.rsplit_once('-')?.0)
 }
 
-/// The load balancer of an object that does not say it: its owner or, where that is another, the one
-/// that its name seems to have. Long names are not whole in it. Empty: none that we know.
+/// The load balancer of an object that does not name it: its owner or, if their names do not match, the
+/// load balancer in the object's name. An object's name contains a long name only in part. Empty: no known
+/// load balancer.
 fn load_balancer_of<'a>(
     meta: &'a ObjectMeta,
     name: &str,
@@ -236,21 +239,21 @@ fn load_balancer_of<'a>(
     all.find(|load_balancer| is_of(name, load_balancer)).unwrap_or_default()
 }
 
-/// A Secret of ours: which certificates it has, and how large they are. Never the keys.
+/// One of Bowline's certificate Secrets: which certificates it contains, and their sizes. Never the keys.
 #[derive(Debug)]
 pub(super) struct CertificatesSeen {
     pub(super) name: String,
     pub(super) load_balancer: Arc<str>,
     pub(super) version: String,
-    /// The uid of the load balancer to which it belongs, if its label is right too.
+    /// The uid of the load balancer that owns it, if its label is right too.
     pub(super) owner: Option<String>,
     pub(super) sizes: Vec<(Arc<str>, usize)>,
-    /// The rooms that are recorded with them.
+    /// The rooms recorded beside the certificates.
     pub(super) rooms: BTreeMap<Arc<str>, Room>,
 }
 
 impl CertificatesSeen {
-    /// Whether it has the name of a Secret of its load balancer.
+    /// Whether its name is the name of a certificate Secret of its load balancer.
     pub(super) fn is_ours(&self) -> bool {
         is_secret_of(&self.name, &self.load_balancer)
     }
@@ -273,10 +276,10 @@ impl CertificatesSeen {
     }
 }
 
-/// A Secret of ours with what cookies are signed with. Never that itself.
+/// One of Bowline's cookie Secrets. Never the key in it.
 #[derive(Debug)]
 pub(super) struct CookiesSeen {
-    /// Empty: it has not the name of such a Secret of a load balancer that we know.
+    /// Empty: the Secret does not have the name of a cookie Secret of a known load balancer.
     pub(super) load_balancer: Arc<str>,
     pub(super) shown: Shown<CookiesShown>,
 }
@@ -328,7 +331,7 @@ mod tests {
         PlanSeen::of(serde_json::from_value(object).unwrap())
     }
 
-    /// Whose it is, its owner's uid, and whether it cannot be read.
+    /// Its load balancer, its owner's uid, and whether it is unreadable.
     fn told(plan: &PlanSeen) -> (&str, Option<&str>, bool) {
         (&plan.load_balancer, plan.owner.as_deref(), plan.unreadable)
     }

@@ -1,5 +1,5 @@
-//! What a turn leaves behind for the shell: targets to enqueue, Events to announce, changes for people who look on.
-//! The parts of the state write into it; the turn empties it.
+//! The results of a turn for the shell: targets to enqueue, Events to announce, and changes to show. The parts of
+//! the state write into it; the turn empties it.
 
 use super::target::Target;
 use crate::observe::Change;
@@ -8,7 +8,7 @@ use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::Problem;
 use std::collections::BTreeSet;
 
-/// See the module.
+/// The outbox of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     targets: BTreeSet<Target>,
@@ -17,7 +17,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Enqueues a target: the turn looks whether it needs a write.
+    /// Enqueues a target: the turn asks whether it needs a write.
     pub(super) fn enqueue(&mut self, target: Target) {
         self.targets.insert(target);
     }
@@ -42,7 +42,7 @@ impl Outbox {
         });
     }
 
-    /// Tells people who look on.
+    /// Publishes a change that people may want to see.
     pub(super) fn tell(&mut self, change: Change) {
         self.changes.push(change);
     }
@@ -62,7 +62,7 @@ impl Outbox {
         std::mem::take(&mut self.events)
     }
 
-    /// Takes what people who look on are told.
+    /// Takes the changes to publish.
     pub(super) fn take_changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }

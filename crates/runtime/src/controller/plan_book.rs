@@ -1,5 +1,5 @@
-//! The Plans of all load balancers, and the number of the last change: every change of what is planned has a number, by
-//! which an agent's report is compared with what a consumer wants.
+//! The Plans of all load balancers, and the number of the last change. Every change of the plan has a number, by which
+//! an agent's report is compared with what a consumer wants. It does no I/O.
 
 use super::observed::PlanSeen;
 use super::plans::Plans;
@@ -10,11 +10,11 @@ use bowline_core::relist::Missing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the module.
+/// The Plans, by load balancer.
 #[derive(Debug, Default)]
 pub(super) struct PlanBook {
     plans: BTreeMap<Arc<str>, Plans>,
-    /// Plans that the list under way has not delivered yet.
+    /// Plans that the current list has not delivered yet.
     missing: Missing<(Arc<str>, String)>,
     change: u64,
     /// Load balancers whose plan may have a hash that the history of their agents does not have yet.
@@ -27,13 +27,13 @@ impl PlanBook {
         self.change
     }
 
-    /// Begins the next change: its number.
+    /// Begins the next change, and returns its number.
     pub(super) fn begin_change(&mut self) -> u64 {
         self.change += 1;
         self.change
     }
 
-    /// Load balancers that have Plans, or should have.
+    /// Load balancers that have Plans or should have them.
     pub(super) fn load_balancers(&self) -> impl Iterator<Item = &Arc<str>> {
         self.plans.keys()
     }
@@ -55,18 +55,18 @@ impl PlanBook {
         self.plans.get(lb).is_none_or(Plans::is_empty)
     }
 
-    /// Whether all Plans of a load balancer are as they should be.
+    /// Whether all Plans of a load balancer are as they are wanted.
     pub(super) fn is_settled(&self, lb: &str) -> bool {
         self.plans.get(lb).is_none_or(Plans::is_settled)
     }
 
-    /// The hash that all Plans of a load balancer will have, given the one of what is planned: fragments that this
-    /// version cannot read stay as they are.
+    /// The hash that all Plans of a load balancer will have. `planned` is the hash of what this version plans; unread
+    /// fragments count in place of the planned ones.
     pub(super) fn hash(&self, lb: &str, planned: PlanHash) -> PlanHash {
         self.plans.get(lb).map_or(planned, |plans| plans.with_foreign(planned))
     }
 
-    /// The hash that all Plans of a load balancer have together.
+    /// The hash that all Plans of a load balancer have together now.
     pub(super) fn shown(&self, lb: &str) -> PlanHash {
         self.plans.get(lb).map(Plans::hash).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl PlanBook {
         std::mem::take(&mut self.stale_hashes)
     }
 
-    /// A list of Plans begins.
+    /// Begins a list of Plans.
     pub(super) fn begin(&mut self) {
         let all = self.plans.iter().flat_map(|(lb, plans)| {
             plans.names(lb).map(|name| (Arc::clone(lb), name)).collect::<Vec<_>>()
@@ -89,18 +89,18 @@ impl PlanBook {
         self.missing.begin(all);
     }
 
-    /// A list of Plans has ended: the Plans that it did not deliver.
+    /// Ends a list of Plans. Returns the Plans that it did not deliver.
     pub(super) fn done(&mut self) -> BTreeSet<(Arc<str>, String)> {
         self.missing.done()
     }
 
-    /// Marks a Plan as delivered by the list. False: this leader has already seen this version.
+    /// Marks a Plan as delivered by the list. False: this version is not newer than the known one.
     pub(super) fn observe(&mut self, plan: &PlanSeen) -> bool {
         self.missing.observe(&(Arc::clone(&plan.load_balancer), plan.name.clone()));
         self.entry(&plan.load_balancer).is_news(&plan.name, &plan.version)
     }
 
-    /// Removes a Plan. Returns the empty record that tells the planner so.
+    /// Removes a Plan. Returns the empty record for the planner.
     pub(super) fn gone(&mut self, lb: &Arc<str>, name: &str) -> Option<Record> {
         if let Some(plans) = self.plans.get_mut(lb) {
             plans.gone(name);
@@ -109,7 +109,7 @@ impl PlanBook {
         Some(Record::new(Arc::clone(lb), index, std::iter::empty()))
     }
 
-    /// Forgets a load balancer for which nothing is planned and of which no Plan exists.
+    /// Forgets a load balancer that has no Plan and needs none.
     pub(super) fn prune(&mut self, lb: &str) {
         if self.is_empty(lb) {
             self.plans.remove(lb);

@@ -1,5 +1,5 @@
-//! The Plan objects of one load balancer: what they hold, what they should hold, and the next write that
-//! brings them closer.
+//! The Plan objects of one load balancer: what they hold, what they should hold, and the next write. It does no I/O;
+//! `State::next` asks it.
 
 use super::observed::PlanSeen;
 use super::packed::Packed;
@@ -16,34 +16,34 @@ use bowline_core::unread_fragments::{Item, UnreadFragments, Unreadable};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The most bytes of fragments in one object, unless one alone has more. An object is written, checked
-/// and read whole for every change in it: small ones keep a change cheap when there are many consumers.
+/// The most bytes of fragments in one object, unless one fragment is larger. An object is written, checked and read as
+/// a whole for every change in it; small objects keep a change cheap when there are many consumers.
 const LARGEST: usize = 64 * 1024;
-/// An object that has more than this is left by fragments that grow. Below it they stay, so that a change is one
-/// write that waits for no other object.
+/// A fragment that grows leaves an object larger than this. Below it the fragment stays, so that a change is one write
+/// that waits for no other object.
 const GROWN: usize = 4 * LARGEST;
 
-/// What is known of the Plans of a load balancer.
+/// The state of one load balancer's Plans.
 #[derive(Debug)]
 pub(super) struct Plans {
     packed: Packed<Item, PlanHash>,
     fragments: BTreeMap<Item, OwnFragment>,
-    /// Fragments of another version that cannot be read, and stay as they are.
+    /// Fragments of another version that this one cannot read. They stay unchanged.
     unread: UnreadFragments<Unread>,
-    /// Items that may have to be written, by the change with which they were last planned.
+    /// Items that may have to be written, with the change in which they were last planned.
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
     hashes: BTreeMap<u32, PlanHash>,
-    /// What waits for certificates.
+    /// Consumers whose fragments wait for certificates.
     held_back: HeldBack,
 }
 
-/// What is planned for an item.
+/// A fragment that this version plans.
 #[derive(Debug)]
 struct OwnFragment {
     fragment: Arc<Fragment>,
     stamp: Stamp<PlanHash>,
-    /// The change with which that was planned.
+    /// The change in which it was planned.
     change: u64,
 }
 
@@ -72,7 +72,7 @@ pub(super) struct PlanWrite {
     pub(super) write: Write<Item, PlanHash>,
     /// Its name.
     pub(super) name: String,
-    /// The version that it replaces. None: it is new.
+    /// The version that it replaces. None: the Plan is created.
     pub(super) version: Option<String>,
     load_balancer: Arc<str>,
     fragments: Vec<Arc<Fragment>>,
@@ -80,7 +80,7 @@ pub(super) struct PlanWrite {
 }
 
 impl PlanWrite {
-    /// What consumers hold in the object afterwards.
+    /// The record of what consumers hold in the object after the write.
     pub(super) fn record(&self) -> Record {
         let unread: Vec<_> = self.unread.iter().filter_map(Unread::holds).collect();
         let fragments = self.fragments.iter().map(|fragment| &**fragment).chain(&unread);
@@ -92,7 +92,7 @@ impl PlanWrite {
         matches!(self.write, Write::Delete { .. })
     }
 
-    /// The object; it belongs to the load balancer of this uid and goes with it.
+    /// The object, owned by the load balancer with this uid.
     pub(super) fn object(&self, uid: &str) -> Plan {
         let hash = match &self.write {
             Write::Put { items, .. } => sum(items),
@@ -112,7 +112,7 @@ fn stamp(fragment: &Fragment) -> Stamp<PlanHash> {
     Stamp { hash: PlanHash::of(fragment), size: json_size(fragment) }
 }
 
-/// What is planned for an item.
+/// The stamp of the fragment that is planned for an item.
 fn stamps(fragments: &BTreeMap<Item, OwnFragment>) -> impl Fn(&Item) -> Option<Stamp<PlanHash>> {
     |item| fragments.get(item).map(|planned| planned.stamp)
 }
@@ -127,14 +127,14 @@ fn no_consumer() -> ConsumerRef {
     }
 }
 
-/// The key of an unread fragment whose consumer cannot be read: its text stands for the uid.
+/// The key of an unread fragment whose consumer cannot be read. Its text takes the place of the uid.
 fn nameless(unread: &Unread) -> Item {
     (ConsumerRef { uid: unread.raw.to_string().into(), ..no_consumer() }, 0)
 }
 
 impl Plans {
-    /// A consumer wants this, as of this change. Where it names a certificate that is lacking, it keeps what it has
-    /// until [`Self::release`].
+    /// Records what a consumer wants as of this change. If it names a missing certificate, the consumer keeps its old
+    /// fragments until [`Self::release`].
     pub(super) fn want_certified(
         &mut self,
         consumer: &ConsumerRef,
@@ -147,10 +147,10 @@ impl Plans {
         }
     }
 
-    /// Whether consumers that wait for certificates have them, or have waited long enough.
+    /// Releases consumers that have their certificates or have waited long enough. Returns whether there were any.
     pub(super) fn release(&mut self, lacks: impl Fn(&Arc<str>) -> bool, now: Uptime) -> bool {
-        // What a leader before this one wrote for a consumer is known by its hash alone. It cannot be written along, and
-        // must not be taken out.
+        // A fragment of a former leader is known by its hash only: a write of its object could not contain it, and
+        // must not remove it. So its consumer may not wait.
         let may_wait = |consumer: &ConsumerRef| {
             let first = (consumer.clone(), 0);
             self.fragments.contains_key(&first) || !self.packed.holds(&first)
@@ -162,12 +162,12 @@ impl Plans {
         !ready.is_empty()
     }
 
-    /// When a consumer has waited long enough for certificates.
+    /// When the first waiting consumer has waited long enough for certificates.
     pub(super) fn held_back_until(&self) -> Option<Uptime> {
         self.held_back.until()
     }
 
-    /// A consumer wants this, as of this change.
+    /// Records what a consumer wants as of this change.
     fn want(&mut self, consumer: &ConsumerRef, parts: &[Arc<Fragment>], change: u64) {
         let all = (consumer.clone(), 0)..=(consumer.clone(), u32::MAX);
         let old = self.fragments.range(all).map(|(item, _)| item);
@@ -188,12 +188,12 @@ impl Plans {
         }
     }
 
-    /// Whether an object of this version would be news.
+    /// Whether this version of an object is newer than the known one.
     pub(super) fn is_news(&self, name: &str, version: &str) -> bool {
         names::plan_index(name).is_some_and(|index| self.packed.is_news(index, version))
     }
 
-    /// An object was seen in a watch.
+    /// Records an observed Plan.
     pub(super) fn seen(&mut self, plan: PlanSeen) {
         let Some(index) = names::plan_index(&plan.name) else { return };
         if !self.packed.is_news(index, &plan.version) {
@@ -201,14 +201,14 @@ impl Plans {
         }
         let items = plan.fragments.iter().map(|it| {
             let item = (it.consumer.clone(), it.part);
-            // What is as planned is not measured again.
+            // A fragment that is as planned is not measured again.
             let planned = self.fragments.get(&item).filter(|planned| *planned.fragment == *it);
             let stamp = planned.map_or_else(|| stamp(it), |planned| planned.stamp);
             (item, stamp)
         });
         let mut items: Items<_, _> = items.collect();
         if plan.unreadable || self.is_edited(&plan, sum(&items)) {
-            // Stands for what cannot be read. As nobody wants it, the object is written without it.
+            // Takes the place of what cannot be read. Nothing wants it, so the object is written again without it.
             items.insert((no_consumer(), 0), Stamp { hash: PlanHash::default(), size: 0 });
         } else {
             self.adopt(index, &plan, &mut items);
@@ -219,19 +219,20 @@ impl Plans {
         self.suspect(index);
     }
 
-    /// Whether a person made parts unreadable: then the hash is still the one of what this version plans.
+    /// Whether a person edited fragments so that they cannot be read. Then the recorded hash is still the hash of what
+    /// this version plans.
     fn is_edited(&self, plan: &PlanSeen, readable: PlanHash) -> bool {
         let known = plan.unread.iter().filter_map(|it| self.fragments.get(it.item.as_ref()?));
         let ours = known.fold(readable, |sum, planned| sum.plus(planned.stamp.hash));
         !plan.unread.is_empty() && ours == plan.hash
     }
 
-    /// Hands the fragments that cannot be read to `foreign`.
+    /// Hands the fragments that cannot be read to `unread`.
     fn adopt(&mut self, index: u32, plan: &PlanSeen, items: &mut Items<Item, PlanHash>) {
         let unread = plan.unread.iter().map(|unread| Unreadable {
             item: unread.item.clone().unwrap_or_else(|| nameless(unread)),
             named: unread.item.is_some(),
-            // Never as large as what stands for the same in words of this version.
+            // One more than the text, so that the stamp never equals that of the same text as a planned fragment.
             size: json_size(&unread.raw) + 1,
             raw: unread.clone(),
         });
@@ -244,13 +245,13 @@ impl Plans {
         }
     }
 
-    /// Whether there are fragments that another version has written and this one cannot read.
+    /// Whether there are fragments that another version wrote and this one cannot read.
     pub(super) fn has_foreign(&self) -> bool {
         !self.unread.is_empty()
     }
 
-    /// Replaces unread fragments by what this leader plans, for consumers whose plan agents cannot read either. Returns
-    /// the consumers for which that happened.
+    /// Replaces unread fragments that agents cannot read either by what this leader plans. Returns the consumers for
+    /// which it did.
     pub(super) fn plan_anew(
         &mut self,
         consumers: &BTreeSet<ConsumerRef>,
@@ -268,13 +269,12 @@ impl Plans {
         anew
     }
 
-    /// The hash of the plan as it is written where some of it is as another version has it, given the one of
-    /// what this version plans.
+    /// The hash of the plan as it is written, with unread fragments; `hash` is the hash of what this version plans.
     pub(super) fn with_foreign(&self, hash: PlanHash) -> PlanHash {
         self.unread.hash(hash, stamps(&self.fragments))
     }
 
-    /// What an object holds may have to be written again.
+    /// Marks the items of an object: they may have to be written again.
     fn suspect(&mut self, index: u32) {
         let held = self.packed.items(index).into_iter().flatten();
         let planned = held.filter_map(|(item, _)| {
@@ -290,10 +290,10 @@ impl Plans {
         self.unwritten.extend(held.map(|item| (change, item.clone())));
     }
 
-    /// A write was carried out.
+    /// Records a write that was carried out.
     pub(super) fn wrote(&mut self, write: Write<Item, PlanHash>, version: Option<String>) {
         let index = write.index();
-        // The watch may have shown that already, and what came after it.
+        // The watch may already have shown this version or a newer one.
         if version.as_deref().is_some_and(|version| !self.packed.is_news(index, version)) {
             return;
         }
@@ -302,16 +302,16 @@ impl Plans {
             None => self.hashes.remove(&index),
         };
         self.packed.wrote(write, version);
-        // What changed while the write was under way may be as it was before that.
+        // A fragment that changed while the write was under way may have changed back.
         self.suspect(index);
     }
 
-    /// Whether the object of a write does not have what the write would put there, as far as is known.
+    /// Whether the known object differs from what the write would put there.
     pub(super) fn lacks(&self, write: &Write<Item, PlanHash>) -> bool {
         write.items() != self.packed.items(write.index())
     }
 
-    /// An object is gone.
+    /// Records that an object is deleted.
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
             self.hashes.remove(&index);
@@ -320,13 +320,13 @@ impl Plans {
         }
     }
 
-    /// The hash of all that is written. While a fragment moves it is in two objects and counted twice:
-    /// then nobody reports this hash, which proves nothing and harms nothing.
+    /// The hash of all objects together. A fragment that moves is in two objects and counted twice for a moment. No
+    /// agent reports that hash, so it proves nothing and does no harm.
     pub(super) fn hash(&self) -> PlanHash {
         self.hashes.values().fold(PlanHash::default(), |sum, hash| sum.plus(*hash))
     }
 
-    /// The first change that is not written yet, of those that still count.
+    /// The first change that is not written completely, of those that are still wanted.
     pub(super) fn first_unwritten(&mut self) -> Option<u64> {
         let open = self.first_open();
         open.into_iter().chain(self.held_back.first_change()).min()
@@ -348,29 +348,29 @@ impl Plans {
         self.packed.indices().map(move |index| names::plan_name(load_balancer, index))
     }
 
-    /// The version of an object that is known.
+    /// The known version of an object.
     pub(super) fn version(&self, name: &str) -> Option<&str> {
         self.packed.version(names::plan_index(name)?)
     }
 
-    /// Whether nothing is wanted and nothing is there.
+    /// Whether nothing is wanted and no object exists.
     pub(super) fn is_empty(&self) -> bool {
         self.packed.is_empty() && self.held_back.is_empty()
     }
 
-    /// Whether all is as wanted.
+    /// Whether every object is as it is wanted.
     pub(super) fn is_settled(&self) -> bool {
         self.packed.is_settled() && self.held_back.is_empty()
     }
 
-    /// An object could not be written: the others go on until then.
+    /// Records that an object's write failed. The other objects go on; this one is retried at `until`.
     pub(super) fn refused(&mut self, name: &str, until: Uptime) {
         if let Some(index) = names::plan_index(name) {
             self.packed.refused(index, until);
         }
     }
 
-    /// The next write that may be tried now, or None.
+    /// The next write that may be tried now.
     pub(super) fn next(
         &mut self,
         load_balancer: &Arc<str>,

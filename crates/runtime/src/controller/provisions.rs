@@ -1,5 +1,5 @@
-//! The objects that serve load balancers of classes in a cluster: when they are looked at, what they should be, and
-//! what was found. The writer looks, makes and repairs; `bowline_core::provision` decides.
+//! The provisioned objects of load balancers: when they are observed, what they should be, and what was found. It
+//! does no I/O: the writer reads, creates and repairs; `bowline_core::provision` decides.
 
 use super::outbox::Outbox;
 use super::target::{Next, Target, Tried};
@@ -17,43 +17,44 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often objects that are ready are looked at although no event came; and objects that are not.
+/// Resync interval for objects that are ready.
 const SELDOM: Duration = Duration::from_secs(60);
+/// Requeue interval for objects that are not ready.
 const OFTEN: Duration = Duration::from_secs(10);
-/// How often objects that are being removed are looked at.
+/// Requeue interval while objects are being removed.
 const REMOVING: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The provisioned objects of all load balancers.
 #[derive(Default)]
 pub(super) struct Provisions {
     all: BTreeMap<Arc<str>, Provision>,
     /// Load balancers by the Service in front of them.
     doors: BTreeMap<ObjectKey, Arc<str>>,
-    /// Where clients reach them: as read last, or as the load balancer's status says.
+    /// Where clients reach each load balancer: as read last, or as its status says.
     reach: BTreeMap<Arc<str>, Reach>,
     images: Images,
-    /// Networks in which their agents send traffic to no member.
+    /// Their agents send no traffic to members in these networks.
     deny_members: Vec<IpNet>,
 }
 
-/// The objects of one load balancer.
+/// The provisioned objects of one load balancer.
 #[derive(Default)]
 struct Provision {
-    /// What they were to be when they were looked at last.
+    /// What the objects should have been at the last write.
     wish: Option<Wish>,
-    /// Whether an event concerned them since.
+    /// Whether an event concerned them since the last write.
     touched: bool,
     look_at: Option<Uptime>,
     now: Option<Provisioned>,
 }
 
 impl Provisions {
-    /// Agents run these images and send traffic to no member in these networks.
+    /// Agents run these images and send no traffic to members in the `deny_members` networks.
     pub(super) fn with(images: Images, deny_members: Vec<IpNet>) -> Self {
         Self { images, deny_members, ..Self::default() }
     }
 
-    /// An event concerned the objects of a load balancer.
+    /// Enqueues a load balancer's objects after an event that concerns them.
     pub(super) fn touch(&mut self, lb: &Arc<str>, outbox: &mut Outbox) {
         if let Some(provision) = self.all.get_mut(lb) {
             provision.touched = true;
@@ -61,21 +62,21 @@ impl Provisions {
         }
     }
 
-    /// An event concerned a Service, which may be in front of a load balancer.
+    /// Enqueues the load balancer behind this Service, if it is behind one.
     pub(super) fn touch_service(&mut self, service: &ObjectKey, outbox: &mut Outbox) {
         if let Some(lb) = self.doors.get(service).cloned() {
             self.touch(&lb, outbox);
         }
     }
 
-    /// A class changed, or this process begins to lead: the objects of all load balancers are looked at.
+    /// Enqueues the objects of all load balancers: a class changed, or this process begins to lead.
     pub(super) fn touch_all(&mut self, outbox: &mut Outbox) {
         for lb in self.all.keys().cloned().collect::<Vec<_>>() {
             self.touch(&lb, outbox);
         }
     }
 
-    /// A load balancer is deleted.
+    /// Forgets a deleted load balancer.
     pub(super) fn forget(&mut self, lb: &Arc<str>) {
         self.all.remove(lb);
         self.reach.remove(lb);
@@ -88,7 +89,7 @@ impl Provisions {
         self.doors.insert(door, Arc::clone(lb));
     }
 
-    /// The next look at the objects of a load balancer, which should be this.
+    /// The next write of a load balancer's objects, or when they are due. `wish` builds what they should be.
     pub(super) fn next(
         &mut self,
         lb: &Arc<str>,
@@ -106,7 +107,8 @@ impl Provisions {
         Next::Write(Write::Provision(Box::new(wish)), Tried::default())
     }
 
-    /// The objects of a load balancer were looked at. `uid` is the load balancer's. False: it has none any more.
+    /// Records the observed state of a load balancer's objects. `uid` is the load balancer's. False: it has no
+    /// provisioned objects any more.
     pub(super) fn provisioned(
         &mut self,
         lb: &Arc<str>,
@@ -145,13 +147,14 @@ impl Provisions {
         self.reach.get(lb).map_or(&[], |reach| &reach.hostnames)
     }
 
-    /// Whether clients reach some load balancer under a name.
+    /// Whether this is the hostname of a load balancer.
     pub(super) fn is_hostname(&self, name: &str) -> bool {
         let mut all = self.reach.values().flat_map(|reach| &reach.hostnames);
         all.any(|it| **it == *name)
     }
 
-    /// What the status of a load balancer says of its objects. None: it has none.
+    /// The condition that the status of a load balancer shows for its objects. None: it has no objects, or they are
+    /// not observed yet.
     pub(super) fn condition(&self, lb: &Arc<str>) -> Option<Condition> {
         let standing = &self.all.get(lb)?.now.as_ref()?.standing;
         Some(Condition {
@@ -161,7 +164,7 @@ impl Provisions {
         })
     }
 
-    /// Removes the objects of a load balancer, for a job of the binder.
+    /// The next write that removes a load balancer's objects, for a job of the binder.
     pub(super) fn next_removal(
         &mut self,
         lb: &Arc<str>,
@@ -179,8 +182,8 @@ impl Provisions {
         }
     }
 
-    /// The objects of a load balancer are gone (true), going, or could not be removed. What the job led to; None: it
-    /// goes on.
+    /// Records a removal: all objects are gone (true), some are still being removed (false), or the removal failed.
+    /// Returns the result of the job; None: the job goes on.
     pub(super) fn removed(
         &mut self,
         lb: &Arc<str>,
@@ -202,7 +205,7 @@ impl Provisions {
     }
 }
 
-/// Announces that the objects of a load balancer are ready, or have failed.
+/// Announces that the objects of a load balancer are ready or have failed.
 fn announce(lb: &Arc<str>, uid: Arc<str>, standing: &Standing, outbox: &mut Outbox) {
     let severity = match standing {
         Standing::Ready => Severity::Normal,

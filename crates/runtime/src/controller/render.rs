@@ -1,5 +1,5 @@
-//! From what a status should say to the patch that makes it so, or to nothing when it says so already.
-//! Only our own fields and our own condition are touched.
+//! Compares the wanted status with the present one, and renders the patch, or nothing if they are equal.
+//! Only Bowline's own fields and conditions are changed. It does no I/O.
 
 use super::shown::{LoadBalancerShown, ServiceShown, Shown};
 use bowline_api::load_balancer::{
@@ -20,9 +20,9 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Traffic goes through the proxy: kube-proxy must not catch it on its way.
+/// Traffic must pass through the proxy, so kube-proxy must not catch it.
 pub(super) const IP_MODE: &str = "Proxy";
-/// Nothing of ours is in the way: kube-proxy takes the traffic.
+/// No proxy of Bowline is in the path: kube-proxy handles the traffic.
 pub(super) const IP_MODE_ALONE: &str = "VIP";
 
 /// The addresses that a Service's status shows.
@@ -30,12 +30,12 @@ pub(super) fn addresses_of_service(shown: &ServiceShown) -> Vec<IpAddr> {
     shown.ingress.iter().filter_map(|point| point.ip.as_ref()?.parse().ok()).collect()
 }
 
-/// Where a Service's status says that it is reached.
+/// The ingress points in a Service's status.
 pub(super) fn points_of_service(shown: &ServiceShown) -> Vec<Point> {
     points(shown.ingress.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref())))
 }
 
-/// Where an Ingress's status says that it is reached.
+/// The ingress points in an Ingress's status.
 pub(super) fn points_of_ingress(shown: &[IngressLoadBalancerIngress]) -> Vec<Point> {
     points(shown.iter().map(|it| (it.ip.as_deref(), it.hostname.as_deref())))
 }
@@ -48,13 +48,13 @@ fn points<'a>(shown: impl Iterator<Item = (Option<&'a str>, Option<&'a str>)>) -
     each.collect()
 }
 
-/// Whether a condition of ours says that a Service is in force.
+/// Whether Bowline's condition on a Service says that it is in force.
 pub(super) fn is_programmed(shown: &ServiceShown) -> bool {
     let ours = |c: &&Condition| c.type_ == names::CONDITION_SERVICE_PROGRAMMED;
     shown.conditions.iter().find(ours).is_some_and(|condition| condition.status == "True")
 }
 
-/// What a condition says.
+/// A condition of this type.
 pub(super) fn condition_of(all: &[Condition], type_: &str) -> Option<status::Condition> {
     let found = all.iter().find(|condition| condition.type_ == type_)?;
     Some(status::Condition {
@@ -64,7 +64,7 @@ pub(super) fn condition_of(all: &[Condition], type_: &str) -> Option<status::Con
     })
 }
 
-/// The patch for a Service.
+/// The patch of a Service's status.
 pub(super) fn service(
     want: &status::ConsumerStatus,
     mode: &str,
@@ -103,9 +103,9 @@ pub(super) fn service(
     (status != shown.status).then(|| service_patch(&status, &shown.version))
 }
 
-/// The patch that takes back what we wrote into the status of a Service that is not ours any more.
-/// `recorded` are the addresses that are recorded for it; of a name `is_ours` says whether it is of a load
-/// balancer of ours.
+/// The patch that removes what Bowline wrote into the status of a Service that is not its any more.
+/// `recorded` are the Service's recorded addresses; `is_ours` says whether a hostname belongs to one of
+/// Bowline's load balancers.
 pub(super) fn service_cleared(
     shown: &Shown<ServiceShown>,
     recorded: &[IpAddr],
@@ -115,7 +115,7 @@ pub(super) fn service_cleared(
     if !shown.status.conditions.iter().any(ours) {
         return None;
     }
-    // Somebody else may have taken the Service over already; addresses of the proxy are ours.
+    // Another controller may already own the Service. Points with the proxy's IP mode are Bowline's.
     let written_by_us = shown.status.ingress.iter().all(|point| {
         let address = point.ip.as_ref().and_then(|ip| ip.parse().ok());
         point.ip_mode.as_deref() == Some(IP_MODE)
@@ -141,7 +141,7 @@ fn service_patch(status: &ServiceShown, version: &str) -> Value {
     })
 }
 
-/// The patch for an Ingress: reached there, and nowhere else.
+/// The patch that makes an Ingress show exactly these points.
 pub(super) fn ingress(
     points: &[Point],
     shown: &Shown<Vec<IngressLoadBalancerIngress>>,
@@ -162,7 +162,7 @@ pub(super) fn ingress(
     })
 }
 
-/// The status of a LoadBalancer as it should be; what others write into it stays.
+/// The wanted status of a LoadBalancer. Fields of other writers stay.
 pub(super) fn load_balancer(
     want: status::LoadBalancerStatus,
     names: &[Arc<str>],
@@ -207,7 +207,7 @@ pub(super) fn load_balancer(
                 Point::Named(name) => IngressPoint { ip: None, hostname: Some(name.to_string()) },
             })
             .collect(),
-        // Where seats are counted, who has one is recorded when it is admitted, and by nobody else.
+        // Where seats are counted, only admission records them.
         allocated: before.allocated.clone().filter(|_| counted),
         used: shown.status.seating.as_ref().and_then(used),
         consumers: if counted { before.consumers.clone() } else { consumers.collect() },
@@ -222,13 +222,13 @@ pub(super) fn load_balancer(
     }
 }
 
-/// Why what was behind a load balancer could not be wiped or removed, as its status says.
+/// Why the load balancer could not be wiped or removed, from its status.
 pub(super) fn unreclaimed(shown: &LoadBalancerStatus) -> Option<&str> {
     let failed = |it: &&Condition| it.type_ == names::CONDITION_RECLAIMED && it.status == "False";
     shown.conditions.iter().find(failed).map(|it| it.message.as_str())
 }
 
-/// How much of its capacity is taken. None: it has none.
+/// How much of its capacity is used. None: it has no capacity.
 fn used(lb: &admission::LoadBalancer) -> Option<Used> {
     let allocated = lb.allocated();
     let percent = |resource| {
@@ -242,7 +242,7 @@ fn used(lb: &admission::LoadBalancer) -> Option<Used> {
     (used != Used::default()).then_some(used)
 }
 
-/// The patch that makes a LoadBalancer's status so.
+/// The patch of a LoadBalancer's status.
 pub(super) fn load_balancer_patch(status: &LoadBalancerStatus, version: &str) -> Value {
     json!({
         "metadata": {"resourceVersion": version},
@@ -269,13 +269,13 @@ fn kind(consumer: &ConsumerRef) -> Option<load_balancer::ConsumerKind> {
     }
 }
 
-/// In a merge patch null takes a field away; an empty list would stay behind as one.
+/// Null in a merge patch removes a field; an empty list would stay as an empty list.
 fn none_if_empty<T: serde::Serialize>(list: &[T]) -> Option<&[T]> {
     (!list.is_empty()).then_some(list)
 }
 
-/// The conditions with ours among them. Its time changes only with its status, and a new generation of
-/// the object that leaves the condition as it is gives no reason to write.
+/// Sets one of Bowline's conditions. Its time changes only with its status. A new generation of the object
+/// alone causes no write.
 pub(super) fn with_condition(
     before: &[Condition],
     type_: &str,
@@ -298,7 +298,7 @@ pub(super) fn with_condition(
             observed_generation: (generation > 0).then_some(generation),
             last_transition_time: match old {
                 Some(old) if old.status == status => old.last_transition_time.clone(),
-                // Kubernetes keeps these in whole seconds.
+                // Kubernetes stores these times in whole seconds.
                 _ => Time(Timestamp::from_second(now.as_second()).unwrap_or(now)),
             },
         },

@@ -1,6 +1,6 @@
-//! The shell of admission (`bowline_core::admission`), which decides which consumer has a seat on a load balancer that
-//! counts them: feeds it and keeps the writes that it wants until they are answered. It decides nothing. While another
-//! process leads, the machine is fed and not asked.
+//! The shell of admission (`bowline_core::admission`): feeds it and keeps its writes until they are answered. It
+//! decides nothing: admission decides which consumer has a seat on a load balancer that counts seats. While another
+//! process leads, the machine is fed but not asked.
 
 use super::bindings::amounts;
 use super::outbox::Outbox;
@@ -17,14 +17,14 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// See the module.
+/// Admission with its writes and pending confirmations.
 #[derive(Default)]
 pub(super) struct SeatShell {
     machine: Admission,
     writes: BTreeMap<Arc<str>, admission::Write>,
-    /// Consumers that seem to have left a load balancer.
+    /// Consumers that seem to have left a load balancer; a read confirms it.
     confirm: BTreeSet<(ConsumerRef, Arc<str>)>,
-    /// Whether the machine has been told of all consumers once.
+    /// Whether the machine has received all consumers once.
     synced: bool,
     leads: bool,
     /// Seconds since 1970.
@@ -36,8 +36,7 @@ impl SeatShell {
         self.machine.handle(event, self.clock);
     }
 
-    /// The time is this, and this process leads or does not. One that ceases to lead does not learn how its writes
-    /// ended.
+    /// Sets the time and whether this process leads. When it stops leading, its open writes count as failed.
     pub(super) fn at(&mut self, clock: i64, leads: bool) {
         self.clock = clock;
         if self.leads && !leads {
@@ -64,7 +63,7 @@ impl SeatShell {
         });
     }
 
-    /// Consumers that want a seat now, or no longer.
+    /// Tells the machine which consumers want a seat, and which no longer do.
     pub(super) fn want(&mut self, wants: impl IntoIterator<Item = (ConsumerRef, Option<Want>)>) {
         for (consumer, want) in wants {
             self.tell(match want {
@@ -77,7 +76,7 @@ impl SeatShell {
         }
     }
 
-    /// Takes what the machine decided. None: another process leads.
+    /// Takes the machine's decisions. None: another process leads.
     pub(super) fn take(&mut self, outbox: &mut Outbox) -> Option<Changes> {
         let mut changes = self.leads.then(|| self.machine.take(self.clock))?;
         for write in std::mem::take(&mut changes.writes) {
@@ -91,12 +90,12 @@ impl SeatShell {
         Some(changes)
     }
 
-    /// Whether seats of a load balancer are to be written.
+    /// Whether seats of a load balancer have to be written.
     pub(super) fn has_write(&self, lb: &Arc<str>) -> bool {
         self.writes.contains_key(lb)
     }
 
-    /// The next write of the seats of a load balancer: recording a seat is the admission.
+    /// The next write of a load balancer's seats. Recording a seat is the admission.
     pub(super) fn next(
         &mut self,
         lb: &Arc<str>,
@@ -106,7 +105,7 @@ impl SeatShell {
         let Some(write) = self.writes.get(lb) else { return Next::Nothing };
         let same = |shown: &&Shown<LoadBalancerShown>| *shown.version == *write.version.0;
         let Some(current) = shown.filter(same) else {
-            // It has changed since that was decided.
+            // The load balancer has changed since the decision.
             let seating = shown.and_then(|shown| shown.status.seating.clone());
             let (id, result) = (write.id, Written::Conflict(seating.map(Box::new)));
             self.answer(lb, id, result);
@@ -127,7 +126,7 @@ impl SeatShell {
         Next::Write(write, Tried::default())
     }
 
-    /// A write of seats was answered.
+    /// Hands the answer to a write of seats to the machine.
     pub(super) fn answered(&mut self, lb: &Arc<str>, id: WriteId, answer: &StepReply) {
         let found = |found: &Option<Current>| match found {
             Some(Current::LoadBalancer(shown)) => Some((**shown).clone()),
@@ -154,7 +153,7 @@ impl SeatShell {
         self.tell(Event::Written { id, result });
     }
 
-    /// The read that confirms whether a consumer has left a load balancer, which names this claim.
+    /// The read that confirms that a consumer has left a load balancer, which is bound to this claim.
     pub(super) fn next_leaver(
         &self,
         consumer: &ConsumerRef,
@@ -168,7 +167,7 @@ impl SeatShell {
         }
     }
 
-    /// Whether a consumer that seemed to have left still wants its seat.
+    /// Tells the machine whether a consumer that seemed to have left still wants its seat.
     pub(super) fn confirmed(
         &mut self,
         consumer: ConsumerRef,

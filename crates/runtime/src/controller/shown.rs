@@ -1,5 +1,5 @@
-//! What the statuses of objects say now, as far as the leader writes them: read from watches and from the
-//! answers to its own writes, whichever is newer. Nothing else of the objects is kept.
+//! What the statuses of objects show now, as far as the leader writes them. Values come from watches and
+//! from the answers to the leader's writes; the newer one wins. Nothing else of the objects is kept.
 
 use crate::watch::is_older;
 use bowline_api::load_balancer::LoadBalancerStatus;
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The status of an object, and at which version of the object it was so.
+/// The status of an object, with the resourceVersion at which it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shown<S> {
     pub(super) version: Box<str>,
@@ -31,7 +31,7 @@ impl<S> Shown<S> {
     }
 }
 
-/// What a Service's status says.
+/// The status of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ServiceShown {
     pub(super) ingress: Vec<LoadBalancerIngress>,
@@ -57,18 +57,18 @@ impl Shown<Vec<IngressLoadBalancerIngress>> {
     }
 }
 
-/// What is known of a LoadBalancer beside what the planner knows.
+/// What the leader keeps of a LoadBalancer beside the planner's part.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LoadBalancerShown {
     pub(super) status: LoadBalancerStatus,
     /// Whether this build has a driver for its source.
     pub(super) driven: bool,
-    /// What the binder knows of it.
+    /// The load balancer in the binder's terms.
     pub(super) known: binder::LoadBalancer,
-    /// What admission knows of it. None: it counts no seats.
+    /// The load balancer in admission's terms. None: it does not count seats.
     pub(super) seating: Option<admission::LoadBalancer>,
     pub(super) finalizers: Vec<String>,
-    /// The objects that its class provisions in the cluster. None: it has none.
+    /// The objects that its class provisions in the cluster. None: its class provisions none there.
     pub(super) made: Option<Made>,
 }
 
@@ -86,7 +86,7 @@ impl Shown<LoadBalancerShown> {
     }
 }
 
-/// What is known of a LoadBalancerClaim.
+/// What the leader keeps of a LoadBalancerClaim.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ClaimShown {
     pub(super) known: binder::Claim,
@@ -105,16 +105,16 @@ impl Shown<ClaimShown> {
     }
 }
 
-/// What is known of a Secret with what cookies are signed with.
+/// What the leader keeps of a cookie Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CookiesShown {
-    /// The uid of the load balancer to which it belongs, if its label is right too.
+    /// The uid of the load balancer that owns it, if its label is right too.
     pub(super) owner: Option<String>,
     /// Whether agents can use it.
     pub(super) readable: bool,
 }
 
-/// Boards by object.
+/// The statuses of one kind, by object.
 #[derive(Debug)]
 pub(super) struct Board<K, S> {
     shown: HashMap<K, (Epoch, Shown<S>)>,
@@ -136,12 +136,12 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.keys()
     }
 
-    /// A list begins.
+    /// Begins a list.
     pub(super) fn begin(&mut self) {
         self.relist.begin();
     }
 
-    /// An object was shown. A watch may be behind the answer to a write: the older one is not believed.
+    /// Takes in a status. A watch may be behind the answer to a write: the older status is ignored.
     pub(super) fn put(&mut self, key: K, shown: Shown<S>) {
         let epoch = self.relist.epoch();
         match self.shown.get_mut(&key) {
@@ -154,7 +154,7 @@ impl<K: Hash + Eq, S> Board<K, S> {
         self.shown.remove(key);
     }
 
-    /// A list has ended: objects that it did not deliver are forgotten. Returns which.
+    /// Ends a list: forgets and returns the objects that it did not deliver.
     pub(super) fn done(&mut self) -> Vec<K> {
         self.relist.done();
         let missed = self.shown.extract_if(|_, (epoch, _)| self.relist.has_missed(*epoch));

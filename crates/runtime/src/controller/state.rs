@@ -1,6 +1,6 @@
-//! All that the controller knows, in parts that each own one thing. Its main entry points: `observe` takes in what watches
-//! deliver, `decide` asks the machines, `next` says which write a target needs, `wrote` takes in the answer. The others
-//! tell it the time, leadership and failed writes. It does no I/O; time is an argument.
+//! All that the controller knows, in parts that each own one thing. The main entry points: `observe` takes in what
+//! watches deliver, `decide` asks the machines, `next` gives the write that a target needs, `wrote` takes in the
+//! answer. The others set time and leadership and report failed writes. It does no I/O; time is an argument.
 //!
 //! ```text
 //!  Observed ─▶ observe ─▶ parts ─▶ decide ─▶ Outbox: targets, Events, changes
@@ -51,11 +51,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Kinds that have to be listed before anything is written, beside those that the planner waits for and those in
-/// `kinds`.
+/// The number of kinds that must be listed before anything is written, without those that the planner waits for and
+/// those in `kinds`.
 const LISTED: usize = 7;
 
-/// See the module.
+/// All parts of the controller's state.
 pub(super) struct State {
     planner: Planner,
     addresses: AddressShell,
@@ -74,7 +74,7 @@ pub(super) struct State {
     /// Whether this process begins to lead and has not enqueued everything yet.
     begins: bool,
     pub(super) outbox: Outbox,
-    /// How often the consumers of a load balancer were gone through for its status.
+    /// How often a load balancer's status iterated over its consumers; for tests.
     #[cfg(test)]
     walks: usize,
 }
@@ -104,26 +104,26 @@ impl State {
         }
     }
 
-    /// Sets where load balancers of classes are served: in the cluster, or on this machine.
+    /// Sets where the load balancers of classes run: in the cluster, or on this machine.
     pub(super) fn on(mut self, ground: Ground, images: Images, deny_members: Vec<IpNet>) -> Self {
         self.bindings = BindingShell::on(ground);
         self.provisions = Provisions::with(images, deny_members);
         self
     }
 
-    /// Whether every kind has been listed once: before that nothing is written.
+    /// Whether every kind was listed once. Nothing is written before that.
     pub(super) fn is_complete(&self) -> bool {
         self.listed.len() == LISTED && self.kinds.are_listed() && self.planner.is_complete()
     }
 
-    /// This process begins to lead: everything is enqueued once it is decided which holder has which address. Before
-    /// that many consumers seem to have none.
+    /// This process begins to lead. Everything is enqueued only after addresses are decided: before that, many
+    /// consumers seem to have none.
     pub(super) fn begin(&mut self) {
         self.planner.handle(Event::WritesAbandoned);
         self.begins = true;
     }
 
-    /// The time is this, and this process leads or does not.
+    /// Sets the time and whether this process leads.
     pub(super) fn at(&mut self, clock: Timestamp, leads: bool) {
         let clock = clock.as_second();
         self.begins &= leads;
@@ -132,18 +132,18 @@ impl State {
         self.seats.at(clock, leads);
     }
 
-    /// Names to be looked up from now on, or no longer.
+    /// Takes the changes of the names to look up.
     pub(super) fn take_lookups(&mut self) -> Vec<dns::Event> {
         self.addresses.take_lookups()
     }
 
-    /// How many problems there are now, by reason.
+    /// The number of current problems, by reason.
     pub(super) fn refused(&self) -> &BTreeMap<Reason, usize> {
         self.consumers.refused()
     }
 
-    /// The lane in which a target waits for its turn. A load balancer that has a claim is used by the claim's
-    /// namespace alone.
+    /// The lane in which a target waits for its turn. A load balancer with a claim is in the lane of the claim's
+    /// namespace, the only one that uses it.
     pub(super) fn lane(&self, target: &Target) -> Lane {
         let namespace = match target {
             Target::Holder(holder) => &holder.key.namespace,
@@ -184,7 +184,7 @@ impl State {
         driven.then(|| self.agents.verdict(lb, now))
     }
 
-    /// A consumer as the address machine knows it.
+    /// A consumer in the address machine's terms.
     fn holder(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<HolderRef> {
         let (kind, uid) = match kind {
             ConsumerKind::Service => (HolderKind::Service, self.planner.service_uid(key)?),
@@ -194,18 +194,18 @@ impl State {
         Some(HolderRef { key: key.clone(), kind, uid })
     }
 
-    /// Whether a Service has its address alone: on no load balancer.
+    /// Whether a Service uses its address without a load balancer.
     fn is_alone(&self, kind: ConsumerKind, key: &ObjectKey) -> bool {
         kind == ConsumerKind::Service && self.planner.is_alone(key)
     }
 
-    /// The consumers on a load balancer, and the load balancer itself, which has the listeners that Ingresses share.
+    /// The consumers on a load balancer, and the load balancer itself, which owns the listeners that Ingresses share.
     fn consumers_on(&self, lb: &Arc<str>) -> impl Iterator<Item = (ConsumerKind, ObjectKey)> {
         let own = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
         self.planner.consumers(lb).map(key_of).chain([own])
     }
 
-    /// Enqueues all targets that are named by a load balancer, but for its binding.
+    /// Enqueues all targets of a load balancer except its binding.
     fn enqueue_load_balancer(&mut self, lb: &Arc<str>) {
         self.outbox.enqueue_all([
             Target::Cookies(Arc::clone(lb)),

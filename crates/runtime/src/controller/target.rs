@@ -1,4 +1,5 @@
-//! Targets: the objects that the leader reconciles, and what a look at one leads to. It decides nothing.
+//! Targets: the objects that the leader reconciles, and the result of asking for a target's next write. It
+//! decides nothing.
 
 use super::kinds::KindId;
 use super::writer::Write;
@@ -46,7 +47,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Another target that is the same object: the two are not written at once.
+    /// Another target with the same object: the two are never written at the same time.
     pub(super) fn twin(&self) -> Option<Self> {
         match self {
             Self::Binding(lb) => Some(Self::LoadBalancer(Arc::clone(lb))),
@@ -56,12 +57,12 @@ impl Target {
     }
 }
 
-/// What a look at a target leads to.
+/// What a target needs next.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// The target is as it should be, or waits for an event.
+    /// The target is up to date, or waits for an event.
     Nothing,
-    /// This write, and the version of the object that it replaces.
+    /// This write, and the object and version that it replaces.
     Write(Write, Tried),
     /// Requeue the target at this time.
     Later(Uptime),
@@ -70,9 +71,10 @@ pub(super) enum Next {
 /// The object that a write replaces.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tried {
-    /// The name of a Plan or a Secret, of which a target has several. Empty: the target names the object.
+    /// The name of a Plan or Secret, because a target has several of them. Empty: the target itself names the
+    /// object.
     pub(super) name: String,
-    /// Its version. None: it did not exist.
+    /// The object's version. None: it did not exist.
     pub(super) version: Option<String>,
 }
 
@@ -82,7 +84,7 @@ impl Tried {
         self.version.is_none() && !self.name.is_empty()
     }
 
-    /// An object that its target names, at this version.
+    /// The object that the target itself names, at this version.
     pub(super) fn at(version: &str) -> Self {
         Self { name: String::new(), version: Some(version.to_owned()) }
     }

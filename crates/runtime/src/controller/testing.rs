@@ -1,4 +1,4 @@
-//! Objects as watches deliver them, made of JSON: what the tests of the controller have in common.
+//! Builds watch events from JSON, for the tests of the controller.
 
 use super::kinds::{KindSeen, ObjectSeen};
 use super::observed::{ClaimSeen, IngressSeen, LoadBalancerSeen, Observed, ServiceSeen};
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Reads an object of one of our kinds.
+/// Reads an object of one of Bowline's kinds.
 pub(super) fn read<T: DeserializeOwned>(kind: &str, mut object: Value) -> T {
     object["apiVersion"] = json!("bowline.dev/v1alpha1");
     object["kind"] = json!(kind);

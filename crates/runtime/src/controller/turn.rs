@@ -1,6 +1,6 @@
-//! The turn: observe → decide → write, again and again. A burst of events is one turn. It is the shell around `state`,
-//! which does no I/O: it takes events out of the channels, asks for the next write of each enqueued target, lets the
-//! writer carry them out side by side, and hands the answers back.
+//! The turn: observe → decide → write, repeated. A burst of events is one turn. This is the shell around `state`, which
+//! does no I/O: it takes events from the channels, asks for the next write of each enqueued target, lets the writer
+//! carry the writes out side by side, and hands the answers back.
 //!
 //! ```text
 //!  ┌▶ wait ─▶ observe ─▶ decide ─▶ announce ─▶ write ─┐
@@ -34,20 +34,20 @@ use tokio::sync::mpsc;
 
 /// The most events of a turn.
 const BURST: usize = 16_384;
-/// How often renewals of agents are checked for their end.
+/// How often agents' renewals are checked for expiry.
 const TICK: Duration = Duration::from_millis(500);
-/// After a conflict the watch shows what happened; should it not, the target is requeued after this.
+/// After a conflict the watch usually shows the newer object. If it does not, the target is requeued after this time.
 const CONFLICT: Duration = Duration::from_secs(2);
 
 type Ended = (Target, Result<Reply, Failure>);
 
-/// See the module.
+/// The leader's loop with everything that it needs.
 pub(super) struct Turn {
     state: State,
     writer: Writer,
     leadership: Leadership,
     announcements: Announcements,
-    /// Where names are sent that are to be looked up.
+    /// The channel for changes of the names to look up.
     names: mpsc::UnboundedSender<dns::Event>,
     context: Context,
     writing: FuturesUnordered<BoxFuture<'static, Ended>>,
@@ -57,9 +57,9 @@ pub(super) struct Turn {
     work: Work,
     /// Targets that wait for a time, or after a conflict or an error.
     waiting: Waiting,
-    /// By target and, where it has several, by object.
+    /// The backoffs by target and, if the target has several objects, by object name.
     backoffs: HashMap<(Target, String), Backoff>,
-    /// Whether this process led in the turn before.
+    /// Whether this process was the leader in the last turn.
     led: bool,
 }
 
@@ -88,7 +88,7 @@ impl Turn {
         }
     }
 
-    /// Takes turns until the context says stop.
+    /// Takes turns until the context stops.
     pub(super) async fn run(
         mut self,
         mut observed: mpsc::Receiver<Observed>,
@@ -142,14 +142,15 @@ impl Turn {
             self.context.metrics.took(Phase::Plan, clock::now().saturating_sub(begun));
         }
         for event in self.state.take_lookups() {
-            // The task that looks names up ends before this one only when the process ends.
+            // The DNS task ends before this one only when the process ends.
             let _ = self.names.send(event);
         }
         self.announce();
         self.write(now);
     }
 
-    /// Notes whether this process leads. One that ceases to lead drops its writes; one that begins enqueues everything.
+    /// Notes whether this process leads. When it stops leading it drops its writes; when it begins it enqueues
+    /// everything.
     fn note_leadership(&mut self) {
         let leads = self.leadership.leads();
         if leads == self.led {
@@ -168,7 +169,7 @@ impl Turn {
         }
     }
 
-    /// An event of the object ends the waiting after a conflict.
+    /// Ends a target's hold after a conflict when the watch shows the object.
     fn release(&mut self, observed: &Observed) {
         if !self.waiting.holds_any() {
             return;
@@ -183,7 +184,7 @@ impl Turn {
 
     fn announce(&mut self) {
         for (reason, count) in self.state.refused() {
-            // All controllers decide alike; the leader counts.
+            // Every controller decides the same; only the leader counts.
             let count = if self.led { *count } else { 0 };
             self.context.metrics.refused(reason.to_string(), count);
         }
@@ -199,7 +200,7 @@ impl Turn {
 
     fn write(&mut self, now: Uptime) {
         if !self.led {
-            // A process that begins to lead enqueues everything.
+            // A process that begins to lead enqueues everything, so a follower drops its targets.
             self.state.outbox.take_targets();
             self.work = Work::default();
             if self.leadership.follows() {
@@ -210,7 +211,7 @@ impl Turn {
         let mut skipped = Vec::new();
         while let Some((lane, target)) = self.next_target() {
             if self.waiting.is_held(&target) {
-                // It is looked at when it has waited, or the watch shows something.
+                // It is retried when its time comes or the watch shows its object.
                 continue;
             }
             let twin = target.twin().is_some_and(|twin| self.busy.contains_key(&twin));
@@ -246,7 +247,7 @@ impl Turn {
         self.context.metrics.queue("controller", self.work.len() + self.busy.len());
     }
 
-    /// The target whose turn it is, if one more may be under way.
+    /// The next target to write, if there is a free place.
     fn next_target(&mut self) -> Option<(Lane, Target)> {
         for target in self.state.outbox.take_targets() {
             let lane = self.state.lane(&target);
@@ -269,7 +270,7 @@ impl Turn {
                     self.context.changes.tell(change);
                 }
             }
-            // A create that is answered with 404: the namespace does not exist.
+            // A create answered with 404: the namespace does not exist.
             Err(Failure::Gone) if tried.creates() => {
                 self.failed(target, &tried, &"there is no such namespace");
             }
@@ -290,7 +291,7 @@ impl Turn {
         }
     }
 
-    /// A write failed: it is tried again ever less often, and nothing else waits for it.
+    /// A write failed: it is retried with a growing backoff, and nothing else waits for it.
     fn failed(&mut self, target: Target, tried: &Tried, error: &dyn std::fmt::Display) {
         self.context.metrics.error("Write");
         let object = (target.clone(), tried.name.clone());

@@ -1,4 +1,5 @@
-//! The watches of the controller: one for each kind, each object converted where it is read, all into one channel.
+//! The watches of the controller: one for each kind. Each object is converted when it is read and sent to one
+//! channel. It decides nothing; the controller starts it.
 
 use super::kinds::Kinds;
 use super::observed::{
@@ -87,14 +88,14 @@ pub(super) fn follow(
     watches.tasks
 }
 
-/// The load balancer that an object of ours serves; empty where it names none.
+/// The load balancer that owns this object. Empty: it has no such owner.
 fn served_by(meta: &ObjectMeta) -> Arc<str> {
     let kind = LoadBalancer::kind(&());
     let owner = meta.owner_references.iter().flatten().find(|it| it.kind == kind);
     owner.map_or("", |it| it.name.as_str()).into()
 }
 
-/// The watches that are started.
+/// Starts watches, and keeps their tasks.
 pub(super) struct Watches<'a> {
     client: &'a Client,
     context: &'a Context,
@@ -104,7 +105,7 @@ pub(super) struct Watches<'a> {
 }
 
 impl Watches<'_> {
-    /// Follows a kind in the whole cluster.
+    /// Watches a kind in the whole cluster.
     pub(super) fn everywhere<K>(&mut self, what: &'static str, read: fn(Seen<K>) -> Observed)
     where
         K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -112,7 +113,7 @@ impl Watches<'_> {
         self.start(Api::all(self.client.clone()), what, Selection::default(), read);
     }
 
-    /// Follows a kind in our own namespace.
+    /// Watches a kind in Bowline's namespace.
     fn ours<K>(&mut self, what: &'static str, selection: Selection, read: fn(Seen<K>) -> Observed)
     where
         K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>

@@ -1,5 +1,6 @@
-//! The order of the leader's writes: what agents need has most places, what people read has places of its own, and
-//! in both namespaces take turns. Also what waits for a time. It decides nothing about what is written.
+//! The order of the leader's writes, and the targets that wait for a time. Writes that agents need get most
+//! places, writes for people have places of their own, and in both namespaces take turns. It decides nothing about
+//! what is written; the turn calls it.
 
 use super::target::Target;
 use bowline_core::clock::Uptime;
@@ -7,26 +8,26 @@ use bowline_core::fair::Queue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Writes that are under way at once.
+/// The most writes under way at once, without long work.
 pub(super) const MOST_WRITES: usize = 32;
-/// Those of them that record what was decided.
+/// How many of those may be records.
 pub(super) const MOST_RECORDS: usize = 24;
 
-/// What kind of work a target is.
+/// The kind of work that a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkKind {
-    /// It records what was decided.
+    /// Records a decision.
     Record,
-    /// It tells people.
+    /// Shows something to people, such as a status.
     Tell,
-    /// It is many reads and writes, of which each may take long.
+    /// Many reads and writes, each of which may take long.
     Long,
 }
 
 impl WorkKind {
     const ALL: [Self; 3] = [Self::Record, Self::Tell, Self::Long];
 
-    /// Its writes that are under way at once. No other kind of work waits for all of these.
+    /// The most writes of this kind under way at once. No kind may use all places, so none blocks another.
     fn most(self) -> usize {
         match self {
             Self::Record => MOST_RECORDS,
@@ -55,8 +56,8 @@ impl WorkKind {
     }
 }
 
-/// Whether agents or addresses wait for it: before that is written once, a leader is not ready. For cookie secrets
-/// nothing waits, as agents have a secret of their own until then.
+/// Whether agents or addresses wait for this target: a new leader is ready only when each such target is written
+/// once. Cookie Secrets are not awaited: until they exist, agents use a key of their own.
 pub(super) fn is_awaited(target: &Target) -> bool {
     use Target::{Address, Certificates, Holder, Plans};
     matches!(target, Plans(_) | Certificates(_) | Address(_) | Holder(_))
@@ -71,11 +72,11 @@ pub(super) enum Lane {
     LoadBalancer(Arc<str>),
 }
 
-/// Targets that are to be looked at.
+/// The enqueued targets.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     queues: [Queue<Lane, Target>; 3],
-    /// How many of them are awaited.
+    /// How many enqueued targets are awaited.
     awaited: usize,
 }
 
@@ -87,14 +88,14 @@ impl Work {
         }
     }
 
-    /// The next target for which there is a place beside those that are `busy`.
+    /// The next target for which there is a place beside the `busy` ones.
     pub(super) fn pop<'a>(
         &mut self,
         busy: impl ExactSizeIterator<Item = &'a Target>,
     ) -> Option<(Lane, Target)> {
         let mut counts = [0; 3];
         busy.for_each(|target| counts[WorkKind::of(target) as usize] += 1);
-        // Long work has places of its own: it waits for no other, however much of that there is.
+        // Long work has its own places: it never waits for other work.
         let quick = counts[WorkKind::Record as usize] + counts[WorkKind::Tell as usize];
         let has_place = |class: &WorkKind| {
             counts[*class as usize] < class.most()
@@ -106,7 +107,7 @@ impl Work {
         next
     }
 
-    /// Whether a target is among them that is awaited.
+    /// Whether an awaited target is enqueued.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited > 0
     }
@@ -116,18 +117,18 @@ impl Work {
     }
 }
 
-/// Targets that wait for a time, and of these the ones that are not looked at before.
+/// Targets that wait for a time. A held target is not retried before its time.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     timers: BTreeSet<(Uptime, Target)>,
     /// Targets that wait after a conflict or an error.
     held: HashMap<Target, Uptime>,
-    /// How many timers are for Plans, and how many held targets are awaited.
+    /// The number of timers for Plans plus the number of held targets that are awaited.
     awaited: usize,
 }
 
 impl Waiting {
-    /// A target is looked at again then, at the latest.
+    /// Requeues a target at this time, at the latest.
     pub(super) fn until(&mut self, at: Uptime, target: Target) {
         let plans = matches!(target, Target::Plans(_));
         if self.timers.insert((at, target)) {
@@ -135,7 +136,7 @@ impl Waiting {
         }
     }
 
-    /// A target is not looked at before then.
+    /// Holds a target until this time.
     pub(super) fn hold(&mut self, at: Uptime, target: Target) {
         self.until(at, target.clone());
         let awaited = is_awaited(&target);
@@ -144,7 +145,7 @@ impl Waiting {
         }
     }
 
-    /// A target may be looked at. False: it was not held.
+    /// Ends the hold of a target. False: it was not held.
     pub(super) fn release(&mut self, target: &Target) -> bool {
         let held = self.held.remove(target).is_some();
         self.awaited -= usize::from(held && is_awaited(target));
@@ -159,7 +160,7 @@ impl Waiting {
         !self.held.is_empty()
     }
 
-    /// The next target that has waited until now.
+    /// Takes the next target that is due.
     pub(super) fn due(&mut self, now: Uptime) -> Option<Target> {
         self.next().filter(|at| *at <= now)?;
         let (_, target) = self.timers.pop_first()?;
@@ -168,12 +169,12 @@ impl Waiting {
         Some(target)
     }
 
-    /// When the first of them has waited long enough.
+    /// When the first target is due.
     pub(super) fn next(&self) -> Option<Uptime> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// Whether a target waits that is awaited: Plans, or one that is held.
+    /// Whether Plans wait for a time, or an awaited target is held.
     pub(super) fn is_awaited(&self) -> bool {
         self.awaited > 0
     }

@@ -1,5 +1,6 @@
-//! Carries out single writes and says how they ended. Every write names the version that it replaces, or
-//! is an exclusive create, so that a second leader can do no harm; nothing is tried twice here.
+//! Carries out single writes and returns their results. Every write names the version that it replaces,
+//! or is an exclusive create, so a second leader can do no harm. It decides nothing and retries nothing;
+//! the turn calls it.
 
 pub(super) mod bindings;
 pub(super) mod provisions;
@@ -42,83 +43,85 @@ pub(super) enum Write {
     LoadBalancer(Arc<str>, Value),
     /// A Plan of the load balancer with this uid.
     Plan(PlanWrite, Arc<str>),
-    /// A Secret of ours with certificates of the load balancer with this name and uid.
+    /// A certificate Secret of the load balancer with this name and uid.
     Certificates(CertificatesWrite, Arc<str>, Arc<str>),
-    /// The Secret with what cookies are signed with.
+    /// A cookie Secret.
     Cookies(CookiesWrite),
     /// An Address object.
     Address(bowline_core::addresses::Write),
-    /// Whether a holder of an address exists.
+    /// A read that tells whether a holder of an address exists.
     Confirm(HolderRef),
-    /// The status or the finalizers of an object of one of the kinds in `kinds`, under this version.
+    /// The status or the finalizers of an object of one of the kinds in `kinds`, with the version that
+    /// it replaces.
     Object(KindId, ObjectKey, Option<String>, Amend),
-    /// A LoadBalancer, as the binder says.
+    /// A write of a LoadBalancer for the binder.
     Binding(binder::Id, Arc<str>, Step),
     /// The seats on a LoadBalancer.
     Seats(admission::WriteId, Arc<str>, Step),
-    /// Whether somebody still belongs on a load balancer, which names this claim.
+    /// A read that tells whether a consumer still belongs on a load balancer, which is bound to this
+    /// claim.
     Leaver(ConsumerRef, Arc<str>, Option<ObjectKey>),
-    /// A claim, as the binder says.
+    /// A write of a claim for the binder.
     BindClaim(binder::Id, ObjectKey, Step),
     /// The status of a claim.
     Claim(ObjectKey, Value),
-    /// Whether something exists that seems to be gone.
+    /// A read that tells whether a claim or load balancer that seems to be deleted still exists.
     LookFor(binder::Subject),
-    /// Takes the entries of these agents out of the Lease of a load balancer.
+    /// Removes the entries of these agents from the Lease of a load balancer.
     Agents(Arc<str>, Vec<Arc<str>>),
-    /// What serves a load balancer that a class made.
+    /// Creates and repairs the provisioned objects of a load balancer.
     Provision(Box<Wish>),
-    /// The removal of that.
+    /// Removes the provisioned objects of a load balancer.
     Deprovision(binder::Id, Box<Made>),
-    /// Certificates by hash, from one of the Secrets that should have each.
+    /// Reads certificates: each hash with the users' Secrets that should contain it.
     Fetch(Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
 
-/// A write of the Secret with what the cookies of a load balancer are signed with.
+/// A write of the cookie Secret of a load balancer.
 #[derive(Debug)]
 pub(super) struct CookiesWrite {
     pub(super) load_balancer: Arc<str>,
     pub(super) uid: Arc<str>,
-    /// The version that it changes. None: it is new.
+    /// The version that it replaces. None: the Secret is created.
     pub(super) version: Option<String>,
-    /// Whether it gets another secret, or keeps the one that it has.
+    /// Whether it gets a new key, or keeps the one that it has.
     pub(super) anew: bool,
 }
 
-/// What a write led to.
+/// The result of a write.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// The status of a consumer or load balancer is now so.
+    /// The status of a consumer or load balancer after the write.
     Status(Status),
-    /// A Plan is written, under this version, or deleted.
+    /// A Plan is written at this version. None: it is deleted.
     Plan(Box<PlanWrite>, Option<String>),
-    /// A Secret is written, under this version, or deleted.
+    /// A certificate Secret is written at this version. None: it is deleted.
     Certificates(Box<CertificatesWrite>, Option<String>),
-    /// The Secret with what cookies are signed with is now so.
+    /// The cookie Secret after the write.
     Cookies(Shown<CookiesShown>),
-    /// How the write of an Address ended.
+    /// The result of the write of an Address.
     Address(WriteId, bowline_core::addresses::Written),
-    /// Whether a holder exists.
+    /// Whether the holder exists.
     Confirmed(HolderRef, bool),
-    /// An object of one of the kinds in `kinds` is so now.
+    /// An object of one of the kinds in `kinds` after the write.
     Object(KindShown),
-    /// How a write for the binder ended.
+    /// The result of a write for the binder.
     Binding(binder::Id, StepReply),
-    /// How a write of seats ended.
+    /// The result of a write of seats.
     Seats(admission::WriteId, StepReply),
-    /// Somebody who seems to have left a load balancer, as it is. None: it is gone.
+    /// A consumer that seems to have left a load balancer, as it was read. None: it does not exist.
     Leaver(ConsumerRef, Arc<str>, Option<Box<Read>>),
-    /// A claim is so now.
+    /// A claim after the write.
     Claim(Box<Shown<ClaimShown>>),
-    /// The version of what was looked for. None: it is gone.
+    /// The version of the object that was looked for. None: it is deleted.
     LookedFor(binder::Subject, Option<bowline_core::objects::Version>),
-    /// Entries of these agents are gone.
+    /// The entries of these agents are removed.
     Agents(Vec<Arc<str>>),
-    /// How what serves a load balancer is.
+    /// The observed state of a load balancer's provisioned objects.
     Provisioned(Box<Provisioned>),
-    /// Whether all of it is gone, or why not.
+    /// Whether all provisioned objects are gone, or why they cannot be removed.
     Deprovisioned(binder::Id, Result<bool, String>),
-    /// Certificates that were found, and those that were not.
+    /// The certificates that were found, and those that were not.
     Fetched(Fetched, Vec<(Arc<str>, Vec<ObjectKey>)>),
 }
 
@@ -130,21 +133,21 @@ pub(super) enum Status {
     LoadBalancer(Box<Shown<LoadBalancerShown>>),
 }
 
-/// Why a write did not happen.
+/// Why a write did not succeed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Somebody else wrote first: what the watch shows next decides.
+    /// Another writer was first. The watch's next event decides.
     Conflict,
-    /// A Secret of another type, which no watch of ours shows, has the name of the one to be made.
+    /// A Secret of another type has the name of the Secret to create. The watches do not show it.
     Taken,
-    /// The object is gone.
+    /// The object does not exist.
     Gone,
-    /// Anything else.
+    /// Any other error.
     Other(Error),
 }
 
 impl Failure {
-    /// Whether the API has answered that it did not write. Without an answer it may have.
+    /// Whether the API answered that it did not write. Without an answer the write may have happened.
     pub(super) fn is_refusal(&self) -> bool {
         match self {
             Self::Conflict | Self::Taken | Self::Gone => true,
@@ -164,7 +167,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Who writes.
+/// Carries out writes.
 #[derive(Clone)]
 pub(super) struct Writer {
     pub(super) client: Client,
@@ -226,7 +229,7 @@ impl Writer {
         }
     }
 
-    /// A Plan may be large and the answer is all of it again: only its metadata is read.
+    /// A Plan can be large and the answer contains all of it, so only the answer's metadata is read.
     async fn plan(&self, write: PlanWrite, uid: &str) -> Result<Reply, Failure> {
         let api: Api<Plan> = Api::namespaced(self.client.clone(), &self.namespace);
         if write.is_deletion() {
@@ -319,7 +322,7 @@ impl Writer {
                 }
             }
         }
-        // What could be read is used; the rest is looked for again.
+        // Use the certificates that were read; the others are looked for again.
         match failed {
             Some(error) if fetched.is_empty() => return Err(error),
             Some(error) => tracing::warn!(%error, "cannot read some certificates"),
@@ -330,7 +333,7 @@ impl Writer {
     }
 }
 
-/// Makes a Secret of ours.
+/// Creates one of Bowline's Secrets.
 async fn make(api: &Api<Secret>, secret: &Secret) -> Result<Secret, Failure> {
     let failure = match answer(api.create(&params(), secret)).await {
         Ok(made) => return Ok(made),
@@ -380,7 +383,7 @@ pub(super) fn patch_params() -> PatchParams {
     }
 }
 
-/// The metadata of an object that belongs to a load balancer and goes with it.
+/// The metadata of an object that a load balancer owns and that is deleted with it.
 pub(super) fn owned(name: &str, load_balancer: &str, uid: &str) -> ObjectMeta {
     let label = names::load_balancer_label(load_balancer);
     ObjectMeta {

@@ -1,5 +1,5 @@
-//! The HTTP backend: HTTP/1.1, HTTP/2 with prior knowledge, WebSocket. What is asked for in the query
-//! (`delay`, `status`, `bytes`, `trailer`) is done, so that one backend serves every test.
+//! The HTTP backend: HTTP/1.1, HTTP/2 with prior knowledge, and WebSocket. The query selects its
+//! behaviour (`delay`, `status`, `bytes`, `trailer`), so that one backend serves every test.
 
 use super::{Counters, Preamble, proxy_header};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// What a backend saw of a request.
+/// What a backend received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Echo {
     /// The backend's name.
@@ -40,18 +40,18 @@ pub struct Echo {
     pub host: String,
     /// Such as `HTTP/1.1`.
     pub version: String,
-    /// Names in lower case; several values of one name are joined by `, `.
+    /// Names in lower case. Several values of one name are joined by `, `.
     pub headers: BTreeMap<String, String>,
     /// The length of the body.
     pub body: usize,
-    /// Who connected.
+    /// The address of the client.
     pub client: SocketAddr,
-    /// The addresses of the PROXY header, for a backend that expects one.
+    /// The addresses of the PROXY header, if the backend expects one.
     pub proxy: Option<String>,
 }
 
 impl Echo {
-    /// A header; empty when it is not there.
+    /// The value of a header. Empty: it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", String::as_str)
     }
@@ -80,7 +80,7 @@ pub(super) async fn serve(
     let builder = auto::Builder::new(TokioExecutor::new());
     let mut connection = pin!(builder.serve_connection_with_upgrades(TokioIo::new(stream), answer));
     tokio::select! {
-        // How a client ends a connection is its own affair.
+        // A client may end its connection in any way.
         _ = connection.as_mut() => return,
         _ = stopping.changed() => connection.as_mut().graceful_shutdown(),
     }
@@ -101,7 +101,7 @@ async fn answer(
             if let Ok(upgraded) = upgrade.await {
                 let io = TokioIo::new(upgraded);
                 let stream = WebSocketStream::from_raw_socket(io, Role::Server, None).await;
-                // Its end is the client's affair.
+                // A client may end its connection in any way.
                 let _ = echo_messages(stream, name, counters).await;
             }
         });

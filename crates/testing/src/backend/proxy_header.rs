@@ -1,4 +1,4 @@
-//! Reads a PROXY protocol v2 header, as a backend that asked for one does.
+//! Reads a PROXY protocol v2 header, for a backend that expects one.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use tokio::io::{AsyncRead, AsyncReadExt as _};

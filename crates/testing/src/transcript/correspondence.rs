@@ -1,11 +1,12 @@
-//! Symbols are numbered in order of appearance. Where the embedded server refuses something on purpose,
-//! a real one has given out a uid more, and all later numbers are off by one. What matters is that the
-//! two agree on what is equal to what: each recorded symbol corresponds to one of ours and the reverse.
+//! Matches recorded symbols with symbols of the present run. Symbols are numbered in order of
+//! appearance: if the embedded server refuses a request on purpose, kube-apiserver has given one uid
+//! more, and all later numbers differ by one. Only equality matters: each recorded symbol must
+//! correspond to exactly one present symbol, and the reverse.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Which recorded symbol is which of ours.
+/// The present symbol of each recorded one, and the reverse.
 #[derive(Default)]
 pub(super) struct Correspondence {
     ours: BTreeMap<String, String>,
@@ -13,7 +14,7 @@ pub(super) struct Correspondence {
 }
 
 impl Correspondence {
-    /// Rewrites recorded symbols to ours where that contradicts nothing that was seen before.
+    /// Replaces recorded symbols by the present ones, unless that contradicts an earlier match.
     pub(super) fn align(&mut self, recorded: &mut Value, actual: &Value) {
         match (recorded, actual) {
             (Value::Object(left), Value::Object(right)) => {
@@ -42,7 +43,7 @@ impl Correspondence {
     }
 }
 
-/// `uid` of `<uid-7>`; nothing for what is no numbered symbol.
+/// `uid` of `<uid-7>`. None: the text is not a numbered symbol.
 fn class(text: &str) -> Option<&str> {
     let (class, number) = text.strip_prefix('<')?.strip_suffix('>')?.rsplit_once('-')?;
     number.parse::<u32>().ok().map(|_| class)
@@ -59,7 +60,7 @@ mod tests {
         let mut first = json!(["<uid-2>", "<rv-1>"]);
         same.align(&mut first, &json!(["<uid-1>", "<rv-1>"]));
         assert_eq!(first, json!(["<uid-1>", "<rv-1>"]));
-        // A new version was recorded and the old one came: that is a difference, not a renumbering.
+        // A new version was recorded and the old one came: this is a difference, not another numbering.
         let mut second = json!(["<uid-2>", "<rv-2>"]);
         same.align(&mut second, &json!(["<uid-1>", "<rv-1>"]));
         assert_eq!(second, json!(["<uid-1>", "<rv-2>"]));

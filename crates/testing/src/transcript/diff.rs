@@ -1,9 +1,9 @@
-//! Two JSON values side by side: one line for every place where they differ.
+//! Compares two JSON values: one line for each difference.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// The differences, each with its JSON pointer; empty when the values are equal.
+/// The differences, each with its JSON pointer. Empty: the values are equal.
 pub(super) fn lines(expected: &Value, actual: &Value) -> Vec<String> {
     let mut out = Vec::new();
     compare("", Some(expected), Some(actual), &mut out);

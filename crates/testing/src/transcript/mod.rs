@@ -1,9 +1,9 @@
-//! Transcripts: named scenarios of raw HTTP exchanges whose answers were recorded from a real
-//! kube-apiserver, normalized, and are compared whole with the answers of the cluster at hand. So the
-//! comparison lives on where no real server is.
+//! Transcripts: named scenarios of raw HTTP exchanges. Their answers were recorded from kube-apiserver
+//! and normalized, and are compared as a whole with the answers of the test's cluster. So the comparison
+//! also works without kube-apiserver.
 //!
-//! With `BOWLINE_RECORD=1` and a real server the answers in the file are replaced instead. With
-//! `BOWLINE_DECLARE=1` and the embedded one, what it answers where it differs on purpose is written down.
+//! `BOWLINE_RECORD=1` with kube-apiserver replaces the answers in the file. `BOWLINE_DECLARE=1` with the
+//! embedded server writes down its answers where it differs on purpose.
 
 mod correspondence;
 mod diff;
@@ -24,9 +24,9 @@ use std::path::Path;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it shows.
+    /// What the scenario shows.
     pub about: String,
-    /// In order; later ones may use what earlier ones captured.
+    /// In order. A step may use values that earlier steps captured.
     pub steps: Vec<Step>,
 }
 
@@ -34,25 +34,25 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// What it shows, in a few words.
+    /// What the step shows, in a few words.
     pub about: String,
-    /// What is sent.
+    /// The request.
     pub request: Request,
     /// Variables for later steps: name to JSON pointer into the body of the answer.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub capture: BTreeMap<String, String>,
-    /// Ask again until these JSON pointers into `{status, headers, body}` have these values.
+    /// Repeat the request until these JSON pointers into `{status, headers, body}` have these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub until: BTreeMap<String, Value>,
     /// Where the embedded server differs on purpose.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<Difference>,
-    /// What the real server answered, normalized: status, headers that matter, body.
+    /// The answer of kube-apiserver, normalized: status, relevant headers, body.
     #[serde(default)]
     pub response: Value,
 }
 
-/// What is sent. Texts may hold `${VARIABLE}`, and `${FILL:n}` for n letters.
+/// A request. Texts may contain `${VARIABLE}`, and `${FILL:n}` for n letters.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -60,49 +60,49 @@ pub struct Request {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Who asks; the administrator unless said.
+    /// The caller. None: the administrator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<As>,
-    /// Lower-case names. A body is `application/json` unless said.
+    /// Lower-case names. The default content type is `application/json`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
     /// A JSON body.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<Value>,
-    /// Or a body of any text.
+    /// Alternatively a body as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// Or a body of any bytes, in hexadecimal; `${…}` is replaced before and stands for its own bytes.
+    /// Alternatively a body as hexadecimal bytes; `${…}` is replaced first and stands for its own bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hex: Option<String>,
 }
 
-/// Who asks, if not the administrator.
+/// A caller other than the administrator.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum As {
     /// The read-only token.
     ReadOnly,
-    /// A token nobody gave out.
+    /// An invalid token.
     WrongToken,
     /// No token.
     Anonymous,
 }
 
-/// A difference of the embedded server that is on purpose.
+/// An intended difference of the embedded server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Difference {
     /// JSON pointer into `{status, headers, body}`.
     pub at: String,
-    /// Why it differs.
+    /// The reason.
     pub why: String,
-    /// What the embedded server answers there; where it is not said, nothing.
+    /// The embedded server's value there. None: it has no value there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedded: Option<Value>,
 }
 
-/// Runs the scenario in `file` and panics with every difference, or records it.
+/// Runs the scenario in `file`. Panics with all differences, or records the answers.
 pub async fn run(file: &Path) {
     let text = std::fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
     let mut scenario: Scenario =
@@ -151,7 +151,7 @@ pub async fn run(file: &Path) {
                     difference.embedded = actual.pointer(&difference.at).cloned();
                 }
             } else {
-                // A difference that is gone must not stay on the list.
+                // A declared difference that no longer exists must be removed from the file.
                 failures.extend(step.differs.iter().filter(|one| alike(one)).map(|one| {
                     format!("step {number}: {} is declared and does not differ", one.at)
                 }));
@@ -185,7 +185,7 @@ pub async fn run(file: &Path) {
     assert!(failures.is_empty(), "{name} differs from the recording:\n\n{}", failures.join("\n\n"));
 }
 
-/// What was created outside of any namespace, as `kubectl delete` knows it.
+/// A cluster-scoped object that the request created, as an argument of `kubectl delete`.
 fn made_in_the_cluster(call: &Call, reply: &Reply) -> Option<String> {
     let path = call.path.split('?').next().unwrap_or_default();
     let steps: Vec<_> = path.trim_start_matches('/').split('/').collect();
@@ -218,7 +218,7 @@ async fn exchange(
     .await
 }
 
-/// The headers whose presence and value a client can rely on.
+/// The headers on which clients rely.
 const HEADERS: [&str; 5] = ["content-type", "warning", "retry-after", "allow", "www-authenticate"];
 
 /// An answer as one JSON value.
@@ -242,14 +242,14 @@ fn answer(call: &Call, reply: &Reply) -> Value {
     json!({"status": reply.status, "headers": headers, "body": body})
 }
 
-/// A bookmark that only tells the time; when it comes is the server's business.
+/// Whether this is a bookmark that only shows progress. The server decides when to send it.
 fn idle(event: &Value) -> bool {
     let annotations = &event["object"]["metadata"]["annotations"];
     event["type"] == "BOOKMARK" && annotations["k8s.io/initial-events-end"] != "true"
 }
 
 impl Step {
-    /// The recording and the answer, with what differs on purpose made alike.
+    /// The recording and the answer, with intended differences made equal.
     fn on_purpose(&self, mut recorded: Value, actual: Value) -> (Value, Value) {
         for difference in &self.differs {
             match &difference.embedded {
@@ -261,9 +261,9 @@ impl Step {
     }
 }
 
-/// Two differences that stand in no scenario because they would stand in most: the embedded server sends
-/// stored bytes, so that items of lists carry their own apiVersion and kind; and it names each cause of
-/// a refusal once, where the real server runs some checks twice and lists both.
+/// Removes two intended differences that would be declared in most scenarios. The embedded server sends
+/// stored bytes, so items of lists contain apiVersion and kind. It also lists each cause of an error
+/// once, while kube-apiserver runs some checks twice and lists both results.
 fn always_on_purpose(mut recorded: Value, mut actual: Value) -> (Value, Value) {
     if let (Some(Value::Array(wanted)), Some(Value::Array(items))) =
         (recorded.pointer("/body/items"), actual.pointer_mut("/body/items"))
@@ -288,7 +288,7 @@ fn always_on_purpose(mut recorded: Value, mut actual: Value) -> (Value, Value) {
     (recorded, actual)
 }
 
-/// Takes away what `pointer` names.
+/// Removes the value at `pointer`.
 fn remove(value: &mut Value, pointer: &str) {
     let Some((parent, last)) = pointer.rsplit_once('/') else { return };
     if let Some(Value::Object(members)) = value.pointer_mut(parent) {
@@ -296,7 +296,7 @@ fn remove(value: &mut Value, pointer: &str) {
     }
 }
 
-/// Sets what `pointer` names, and makes the members on the way.
+/// Sets the value at `pointer`, and creates the members on the way.
 fn put(value: &mut Value, pointer: &str, new: Value) {
     let Some((parent, last)) = pointer.rsplit_once('/') else {
         *value = new;
@@ -352,7 +352,7 @@ impl Request {
     }
 }
 
-/// Every `${NAME}` in every text replaced; a text that is nothing but one keeps the value's type.
+/// Replaces every `${NAME}` in all texts. A text that is only `${NAME}` gets the value with its type.
 fn fill(value: &Value, variables: &Map<String, Value>) -> Value {
     match value {
         Value::String(text) => {
@@ -379,7 +379,7 @@ fn fill(value: &Value, variables: &Map<String, Value>) -> Value {
     }
 }
 
-/// `${FILL:n}` as n letters: bodies that are too large need not be in the file.
+/// Replaces `${FILL:n}` by n letters, so that large bodies need not be in the file.
 fn letters(text: &str) -> String {
     let pattern = Regex::new(r"\$\{FILL:(\d+)\}").expect("a valid expression");
     pattern

@@ -1,6 +1,7 @@
-//! Makes two runs of one scenario comparable. What the server chose (uids, resource versions, times,
-//! generated names, allocated addresses and ports) becomes a symbol, numbered in order of appearance,
-//! so that equal stays equal and different stays different; what the scenario itself gave stays.
+//! Makes two runs of one scenario comparable. Values that the server chose (uids, resource versions,
+//! times, generated names, allocated addresses and ports) become symbols, numbered in order of
+//! appearance: equal values stay equal, different ones stay different. Values from the scenario
+//! itself stay.
 
 use super::Scenario;
 use regex::Regex;
@@ -8,12 +9,12 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
 pub(super) struct Normalizer {
-    /// All requests as text: a value that stands there was given, not chosen.
+    /// All requests as text: a value in it was given by the scenario, not chosen by the server.
     given: String,
-    /// Text of a run to its variable, longest first.
+    /// Each text of this run with its variable, longest first.
     variables: Vec<(String, String)>,
     symbols: BTreeMap<(&'static str, String), String>,
-    /// Every `generateName` that the scenario gives.
+    /// Every `generateName` of the scenario.
     generated: Vec<Regex>,
     time: Regex,
     age: Regex,
@@ -60,7 +61,7 @@ impl Normalizer {
         self.symbols.entry(key).or_insert_with(|| format!("<{class}-{next}>")).clone()
     }
 
-    /// First pass: the places where the server's choices are known by their field.
+    /// First pass: values that the server chose, known by their field.
     fn walk(&mut self, key: &str, value: &mut Value) {
         match value {
             Value::Object(members) => self.object(members),
@@ -95,7 +96,7 @@ impl Normalizer {
         if let Some(metadata) = members.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
             metadata.remove("selfLink");
-            // A list's version moves with everybody's writes, so it is equal to nothing.
+            // The version of a list changes with other writes, so it is not compared.
             if list && metadata.contains_key("resourceVersion") {
                 metadata.insert("resourceVersion".into(), json!("<list-rv>"));
             }
@@ -125,7 +126,7 @@ impl Normalizer {
         }
     }
 
-    /// Second pass: the same choices quoted in messages and table cells, and the run's own names.
+    /// Second pass: the same values in messages and table cells, and the run's own names.
     fn texts(&self, key: &str, value: &mut Value) {
         match value {
             Value::Object(members) => {
@@ -142,11 +143,11 @@ impl Normalizer {
                     return;
                 }
                 *text = self.version.replace_all(text, "$1<rv>").into_owned();
-                // A server that keeps field managers quotes them with the object.
+                // A server that keeps managed fields quotes them with the object.
                 *text = self.object.replace_all(text, "Invalid value: <object>").into_owned();
                 let times = self.time.replace_all(text, |found: &regex::Captures<'_>| {
                     let time = &found[0];
-                    // The server quotes Go's way to write a layout, too.
+                    // The server also quotes Go's time layout.
                     if self.given.contains(time) || time.starts_with("2006-01-02") {
                         time.to_owned()
                     } else {
@@ -182,8 +183,8 @@ impl Normalizer {
     }
 }
 
-/// Several causes come in the order of a Go map, which is none: here, and in the message that joins
-/// them, they are sorted.
+/// Sorts the causes, here and in the message that joins them: the server lists them in the order of a
+/// Go map, which is random.
 fn sort_causes(status: &mut Map<String, Value>) {
     let line = |cause: &Value| {
         let text = |key: &str| cause[key].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! What a Pod or a pod template gets without asking.
+//! The defaults of Pods and pod templates. The rules call them; they do no I/O.
 
 use super::super::fields::{
     child, default, default_text, has, items, member, omit_empty, set, text,
@@ -14,7 +14,7 @@ pub(in super::super) fn template_spec(spec: &mut Value) {
     default(spec, "securityContext", json!({}));
     default(spec, "terminationGracePeriodSeconds", 30);
     default_text(spec, "schedulerName", "default-scheduler");
-    // The older name of the same field is kept in step.
+    // The field's older name gets the same value.
     let account = match text(spec, "serviceAccountName") {
         "" => text(spec, "serviceAccount"),
         name => name,
@@ -104,7 +104,7 @@ fn http_get(get: &mut Value) {
     default_text(get, "scheme", "HTTP");
 }
 
-/// `Always` for what may have changed under the same name.
+/// `Always` if the image may change under the same name.
 fn pull_policy(image: &str) -> &'static str {
     let (name, digest) = image.split_once('@').unwrap_or((image, ""));
     let last = name.rsplit('/').next().unwrap_or_default();

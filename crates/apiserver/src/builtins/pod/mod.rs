@@ -1,5 +1,6 @@
-//! The rules of Pods, and of the pod templates of workloads: defaults, what a new Pod starts with, and
-//! the validation that people meet who write Pods by hand. What only a kubelet minds is not checked.
+//! The rules of Pods and of the pod templates of workloads: defaults, the initial status of a Pod, and
+//! the validation that people meet when they write Pods. Fields that only a kubelet uses are not
+//! checked. The write path calls the rules; they do no I/O.
 
 mod defaults;
 mod validate;
@@ -17,11 +18,11 @@ use std::collections::BTreeMap;
 /// The rules of Pods.
 pub struct PodRules;
 
-/// Longer than anything will run. Times beyond what can be written are of no use to anybody.
+/// The longest grace period: longer than anything runs. Times beyond it could not be written.
 const LONGEST_GRACE: i64 = 100 * 365 * 86_400;
 
 impl Rules for PodRules {
-    /// Pods that run somewhere get time to end.
+    /// A Pod on a node gets a grace period.
     fn grace(&self, object: &Value, asked: Option<i64>) -> i64 {
         let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
         let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
@@ -75,7 +76,7 @@ impl Rules for PodRules {
     }
 }
 
-/// A Pod stays five minutes on a node that nobody hears from, unless it says otherwise.
+/// A Pod stays on a lost node for five minutes, unless it says otherwise.
 fn tolerate_lost_nodes(spec: &mut Value) {
     let mut all = list(spec, "tolerations").to_vec();
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {

@@ -1,4 +1,4 @@
-//! What is wrong with a Pod or a pod template.
+//! The validation of Pods and pod templates. The rules call it; it does no I/O.
 
 use super::super::fields::{Findings, PROTOCOLS, has, int, list, set, text};
 use super::super::metadata::check_labels;
@@ -30,7 +30,7 @@ pub(super) fn pod(object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     found.done()
 }
 
-/// A pod spec; `claims` are volumes that come from elsewhere.
+/// Validates a pod spec. `claims` are the names of volumes from elsewhere.
 pub(in super::super) fn pod_spec(spec: &Value, at: &str, claims: &[&str], found: &mut Findings) {
     if !has(spec, "terminationGracePeriodSeconds") {
         found.required(format!("{at}.terminationGracePeriodSeconds"), "");
@@ -346,7 +346,8 @@ fn tolerations(spec: &Value, at: &str, found: &mut Findings) {
     }
 }
 
-/// What may change in a Pod that exists: images, a shorter deadline, more tolerations.
+/// Validates the changes of an existing Pod: images, a shorter deadline and more tolerations are
+/// allowed.
 fn changes(spec: &Value, old: &Value, found: &mut Findings) {
     for field in ["containers", "initContainers"] {
         if list(spec, field).len() != list(old, field).len() {

@@ -1,5 +1,6 @@
-//! Giving out cluster IPs and node ports. A free one is looked for from a place that follows from the
-//! Service's name, so that nobody scans from the bottom and the same writes give the same numbers.
+//! Allocates cluster IPs and node ports. The search for a free one begins at a number that is
+//! computed from the Service's name: it need not scan from the bottom, and the same writes give the
+//! same numbers. It does no I/O; the write path says what is taken.
 
 use super::super::fields::{has, int, list, set, text, texts};
 use super::super::ip;
@@ -117,8 +118,8 @@ fn cluster_ips(
     Ok(())
 }
 
-/// The addresses of a network that can be given out, by number: neither the network's own nor, in
-/// IPv4, the broadcast address. The first belongs to the API server's own Service.
+/// The addresses of a network that can be allocated, by number, without the network address and, in
+/// IPv4, the broadcast address. The first one is reserved for the API server's own Service.
 struct Block {
     base: u128,
     count: u128,
@@ -159,7 +160,7 @@ impl Block {
     }
 
     fn free(&self, seed: u64, taken: &dyn Fn(&str) -> bool) -> Option<IpAddr> {
-        // The lowest addresses are left to those who ask for one by name, while others are free.
+        // The lowest addresses are left for Services that request one, as long as others are free.
         let size = self.count + 1;
         let low = if size <= 16 { 1 } else { (size / 16).clamp(16, 256) };
         walk(low, self.count, seed)
@@ -169,14 +170,14 @@ impl Block {
     }
 }
 
-/// The numbers of `from..to`, each once, beginning somewhere inside.
+/// The numbers of `from..to`, each once, beginning at a number that depends on the seed.
 fn walk(from: u128, to: u128, seed: u64) -> impl Iterator<Item = u128> {
     let count = to.saturating_sub(from);
     let start = if count == 0 { 0 } else { u128::from(seed) % count };
     (start..count).chain(0..start).map(move |number| from + number)
 }
 
-/// FNV-1a of the Service's full name.
+/// The FNV-1a hash of the Service's full name.
 fn seed(object: &Value) -> u64 {
     let name = [meta::namespace(object), "/", meta::name(object)];
     name.iter().flat_map(|part| part.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -184,7 +185,7 @@ fn seed(object: &Value) -> u64 {
     })
 }
 
-/// Node ports during one write. A number is held by one Service, whatever the protocol.
+/// The node ports during one write. A number belongs to one Service, for all protocols.
 struct Ports<'a> {
     range: std::ops::RangeInclusive<u16>,
     taken: &'a dyn Fn(&str) -> bool,
@@ -221,7 +222,7 @@ impl Ports<'_> {
     }
 }
 
-/// Node ports of a new Service: what is asked for, and one number for all protocols of a port.
+/// The node ports of a new Service: the requested ones, and one number for all protocols of a port.
 fn first_node_ports(object: &mut Value, ports: &mut Ports<'_>) -> Outcome {
     let unasked = wants_node_ports(object);
     let wanted: Vec<(i64, i64)> = list(&object["spec"], "ports")
@@ -252,7 +253,7 @@ fn first_node_ports(object: &mut Value, ports: &mut Ports<'_>) -> Outcome {
     Ok(())
 }
 
-/// Node ports of a Service that is changed: new numbers are reserved, missing ones given.
+/// The node ports of a changed Service: new requests are reserved, missing ones allocated.
 fn next_node_ports(object: &mut Value, old: &Value, ports: &mut Ports<'_>) -> Outcome {
     let held = node_ports(old);
     let unasked = wants_node_ports(object);
@@ -315,7 +316,7 @@ fn next(ports: &mut Ports<'_>) -> Result<i64, Vec<FieldError>> {
     })
 }
 
-/// Not the writer's fault: a real server answers these with an internal error.
+/// An error that is not the writer's fault; kube-apiserver answers with an internal error.
 fn internal(field: impl Into<String>, detail: String) -> Vec<FieldError> {
     let kind = FieldErrorKind::Internal;
     vec![FieldError { kind, field: field.into(), value: None, detail }]

@@ -1,4 +1,5 @@
-//! What a Service gets without asking: plain defaults, and on update what its old self held.
+//! The defaults of a Service: constants and, on update, values that the old Service held. The rules
+//! call them; they do no I/O.
 
 use super::super::fields::{
     child, default, default_text, has, int, items, list, omit_empty, put, remove, set, text,
@@ -10,7 +11,7 @@ use super::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Fields that a typed server leaves out when they are empty.
+/// Fields that a typed server omits if they are empty.
 const OMITTED: &[&str] = &[
     "clusterIP",
     "clusterIPs",
@@ -69,7 +70,7 @@ pub(super) fn fill(object: &mut Value) {
             }
         }
         "ClusterIP" | "NodePort" => default(spec, "internalTrafficPolicy", "Cluster"),
-        // An ExternalName has no endpoints to prefer; a real server hides the field there.
+        // An ExternalName has no endpoints to prefer; kube-apiserver hides the field there.
         EXTERNAL_NAME => remove(spec, "internalTrafficPolicy"),
         _ => {}
     }
@@ -90,7 +91,7 @@ pub(super) fn prepare_update(object: &mut Value, old: &Value) {
     drop_what_the_type_has_no_use_for(object, old);
 }
 
-/// A writer need not repeat what was given out before.
+/// Keeps allocated values that the writer does not repeat.
 fn keep_allocated(object: &mut Value, old: &Value) {
     if kind(old) != EXTERNAL_NAME && kind(object) != EXTERNAL_NAME {
         let spec = &mut object["spec"];
@@ -127,7 +128,7 @@ fn keep_allocated(object: &mut Value, old: &Value) {
     }
 }
 
-/// `clusterIP` is the older name of the first of `clusterIPs`: old clients change only that one.
+/// `clusterIP` is the older name of the first of `clusterIPs`: old clients change only that field.
 fn follow_single(object: &mut Value, old: &Value) {
     let same_plural = same_list(object, old, "clusterIPs");
     let before = text(&old["spec"], "clusterIP");
@@ -149,8 +150,8 @@ fn follow_single(object: &mut Value, old: &Value) {
     }
 }
 
-/// Clears fields that a change of type makes meaningless, unless the writer changed them too (then
-/// validation says so).
+/// Clears fields that a new type does not use, unless the writer changed them too; then validation
+/// reports them.
 fn drop_what_the_type_has_no_use_for(object: &mut Value, old: &Value) {
     let same = |object: &Value, field: &str| object["spec"][field] == old["spec"][field];
     if kind(old) != EXTERNAL_NAME && kind(object) == EXTERNAL_NAME {
@@ -196,7 +197,7 @@ fn drop_what_the_type_has_no_use_for(object: &mut Value, old: &Value) {
     }
 }
 
-/// Whether node ports are given out without being asked for.
+/// Whether node ports are allocated without a request.
 pub(super) fn wants_node_ports(service: &Value) -> bool {
     match kind(service) {
         "NodePort" => true,

@@ -1,5 +1,5 @@
-//! Which IP families a Service has: its policy, families and given cluster IPs brought into agreement
-//! with each other and with the networks of this server, before anything is given out.
+//! The IP families of a Service: makes its policy, its families and its requested cluster IPs agree
+//! with each other and with the server's networks, before anything is allocated. It does no I/O.
 
 use super::super::fields::{Findings, has, list, put, set, text, texts};
 use super::super::ip;
@@ -19,8 +19,8 @@ impl ServiceNetwork {
     }
 }
 
-/// Whether a Service that prefers dual stack is written again as it was: then it neither gains nor
-/// loses an address because the server's networks changed.
+/// Whether a Service that prefers dual stack is written unchanged. Then it neither gains nor loses an
+/// address because the server's networks changed.
 pub(super) fn unchanged_preference(object: &Value, old: Option<&Value>) -> bool {
     let Some(old) = old else { return false };
     let policy = text(&old["spec"], "ipFamilyPolicy");
@@ -88,7 +88,7 @@ pub(super) fn settle(
         texts(&object["spec"], "ipFamilies").into_iter().map(str::to_owned).collect();
     let default_family = configured.first().copied().unwrap_or(V4);
     if headless_without_selector {
-        // Nobody but the writer knows what its endpoints will be.
+        // Only the writer knows the endpoints of a headless Service without a selector.
         if families.is_empty() {
             families.push(default_family.to_owned());
         }
@@ -123,7 +123,7 @@ pub(super) fn settle(
     Ok(())
 }
 
-/// Going back to a single stack releases the second address; anything else must say so.
+/// A change to a single stack releases the second address. Any other removal is an error.
 fn release_second(
     object: &mut Value,
     old: &Value,

@@ -1,6 +1,6 @@
-//! The rules of Services: what is filled in, what is refused, and how cluster IPs and node ports are
-//! given out. Exact to the real server, for Services are what everything behind this API works on.
-//! Called by the write path through [`Rules`]; the network is passed in.
+//! The rules of Services: defaults, validation, and allocation of cluster IPs and node ports. They are
+//! exactly those of kube-apiserver, because everything behind this API depends on Services. The write
+//! path calls them through [`Rules`]; the network is an argument.
 
 mod allocate;
 mod defaults;
@@ -21,15 +21,15 @@ use ipnet::IpNet;
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
-/// From where Services get their cluster IPs and node ports, and where their endpoints may be.
+/// Where cluster IPs and node ports of Services come from, and where their endpoints may be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceNetwork {
     /// One network, or two of different families for dual stack. The first is the default family.
     pub cluster_cidrs: Vec<IpNet>,
     /// Ports that are opened on every node.
     pub node_ports: RangeInclusive<u16>,
-    /// Whether EndpointSlices may name loopback addresses. A real server never lets them, because each
-    /// node has a loopback of its own; it makes sense only where all is on one machine.
+    /// Whether EndpointSlices may contain loopback addresses. kube-apiserver never allows it, because
+    /// each node has its own loopback; it makes sense only if everything runs on one machine.
     pub loopback_endpoints: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct ServiceRules {
 }
 
 impl ServiceRules {
-    /// Rules that give out addresses and ports of this network.
+    /// Rules that allocate addresses and ports from this network.
     pub fn new(network: ServiceNetwork) -> Self {
         Self { network }
     }
@@ -152,7 +152,7 @@ fn externally_accessible(service: &Value) -> bool {
         || (kind(service) == "ClusterIP" && !list(&service["spec"], "externalIPs").is_empty())
 }
 
-/// Whether a list member is the same in both, absent being empty.
+/// Whether a list field is equal in both. Absent counts as empty.
 fn same_list(one: &Value, other: &Value, field: &str) -> bool {
     list(&one["spec"], field) == list(&other["spec"], field)
 }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The usual network with these cluster IPs.
+    /// The default network with these cluster CIDRs.
     pub(super) fn network(cidrs: &[&str]) -> ServiceNetwork {
         ServiceNetwork {
             cluster_cidrs: cidrs.iter().map(|c| c.parse().unwrap()).collect(),

@@ -1,4 +1,4 @@
-//! What is wrong with the status of a Service. Part of it holds for Ingresses too.
+//! The validation of a Service's status. Part of it is used for Ingresses too. It does no I/O.
 
 use super::super::fields::{Findings, list, text};
 use super::super::ip;
@@ -39,13 +39,13 @@ pub(super) fn status(object: &Value, old: &Value) -> Vec<FieldError> {
     found.done()
 }
 
-/// The addresses that a status already shows.
+/// The addresses in the old status.
 pub(in super::super) fn known_ips(old: &Value) -> Vec<&str> {
     let entries = list(&old["status"]["loadBalancer"], "ingress").iter();
     entries.map(|entry| text(entry, "ip")).filter(|ip| !ip.is_empty()).collect()
 }
 
-/// The host name of a load balancer.
+/// Validates the hostname of a load balancer.
 pub(in super::super) fn check_hostname(name: &str, field: &str, found: &mut Findings) {
     if name.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! What is wrong with a Service, in the real server's order and words.
+//! The validation of Services, in kube-apiserver's order and words. It does no I/O.
 
 mod addresses;
 mod changes;
@@ -210,7 +210,7 @@ fn traffic(object: &Value, found: &mut Findings) {
             );
         }
     } else if number != 0 {
-        // One that is not asked for is given out right after.
+        // A node port that is not requested is allocated after validation.
         found.each(field, number, names::is_port_number(number));
     }
     let field = "spec.internalTrafficPolicy";

@@ -1,4 +1,4 @@
-//! What the writer of a Service should know although it is accepted.
+//! The warnings for the writer of a Service that is accepted. It does no I/O.
 
 use super::super::fields::{has, text, texts};
 use super::super::ip;

@@ -1,8 +1,9 @@
-//! EndpointSlices from Services with a selector and the Pods it names, as the controller manager makes
-//! them. Slices that somebody else manages, and Services without a selector, are left to their users.
+//! Makes EndpointSlices from Services with a selector and the Pods that it selects, as
+//! kube-controller-manager does. Slices of other managers, and Services without a selector, are left
+//! to their users.
 //!
-//! [`records`] reads objects, [`Index`](super::shell::Index) knows which Service a change concerns,
-//! [`plan`] decides, [`write`] writes.
+//! [`records`] reads objects, [`Index`](super::shell::Index) finds the Services that an event
+//! concerns, [`plan`] decides, [`write`] writes.
 
 mod plan;
 mod records;
@@ -22,7 +23,7 @@ use records::{MANAGED_BY, MANAGER, Name, Offer, SERVICE_NAME, Slice, Wanted, Zon
 use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 
-/// What the watches tell.
+/// An event of a watch.
 #[derive(Clone, Debug)]
 enum Seen {
     Service(Event<(Name, Wanted)>),
@@ -31,7 +32,7 @@ enum Seen {
     Slice(Event<(Name, Slice)>),
 }
 
-/// What is known.
+/// All records.
 #[derive(Default)]
 struct Index {
     services: Table<Name, Wanted>,
@@ -77,7 +78,7 @@ impl shell::Index for Index {
     }
 
     fn plan(&self, name: &Name, _now: Timestamp) -> Plan<Action> {
-        // The slices of a Service that is gone belong to the garbage collector.
+        // The garbage collector deletes the slices of a deleted Service.
         let Some(service) = self.services.get(name) else { return Plan::Idle };
         let pods: Vec<_> = in_namespace(&self.pods, &name.0)
             .filter(|(_, pod)| selects(service, pod))
@@ -98,7 +99,7 @@ impl shell::Index for Index {
 }
 
 impl Index {
-    /// The Services that have or had a Pod among theirs.
+    /// The Services that select or selected a Pod.
     fn services_of(&self, name: &Name, old: &Option<Offer>) -> Vec<Name> {
         let new = self.pods.get(name);
         let concerned =
@@ -107,7 +108,7 @@ impl Index {
         services.filter(|(_, it)| concerned(it)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Brings `slices_of` up to date; the Services that have or had a slice.
+    /// Updates `slices_of`. Returns the Services that have or had the slice.
     fn relate(&mut self, name: Name, old: Option<Slice>) -> Vec<Name> {
         let owner = |slice: &Slice| Some((name.0.clone(), slice.labels.get(SERVICE_NAME)?.clone()));
         let old = old.as_ref().and_then(owner);

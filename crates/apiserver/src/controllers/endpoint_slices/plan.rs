@@ -1,5 +1,5 @@
-//! Which slices of one Service to write so that its Pods are in them and as little as possible changes:
-//! endpoints stay where they are, slices are filled before new ones are made. Pure.
+//! Plans the writes of one Service's slices. It changes as little as possible: endpoints stay in their
+//! slice, and slices are filled before new ones are made. It does no I/O.
 
 use super::records::{
     Condition, Family, HEADLESS, Identity, MANAGED_BY, MANAGER, Name, Offer, Port, SERVICE_NAME,
@@ -8,10 +8,10 @@ use super::records::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::collections::BTreeMap;
 
-/// How many endpoints a slice holds at most.
+/// The most endpoints of a slice.
 pub(super) const LARGEST: usize = 100;
 
-/// A write to a slice of a Service.
+/// A write of a slice.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Action {
     Create { service: Name, owner: String, family: Family, content: Content },
@@ -19,7 +19,7 @@ pub(super) enum Action {
     Delete { slice: Name, uid: String },
 }
 
-/// What is written into a slice.
+/// The content of a slice.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Content {
     pub(super) labels: BTreeMap<String, String>,
@@ -29,16 +29,16 @@ pub(super) struct Content {
 
 type Endpoints = BTreeMap<Identity, Condition>;
 
-/// What to do about a Service: `pods` are those its selector names, with the zone of their node, and
-/// `slices` those that this controller manages for it, in order of their names.
+/// What to do about a Service. `pods` are the Pods that its selector selects, with the zone of their
+/// node. `slices` are the slices that this controller manages for it, sorted by name.
 pub(super) fn plan(
     name: &Name,
     service: &Wanted,
     pods: &[(&Name, &Offer, Option<&str>)],
     slices: &[(&Name, &Slice)],
 ) -> Vec<Action> {
-    // Without a selector the slices are the user's, those that were made here before included: a real
-    // controller lets go of them in the same way.
+    // Without a selector the slices belong to the user, including those that were made here before.
+    // kube-controller-manager treats them in the same way.
     if service.selector.is_empty() {
         return Vec::new();
     }
@@ -63,7 +63,8 @@ fn plan_family(
     pods: &[(&Name, &Offer, Option<&str>)],
     slices: &[(&Name, &Slice)],
 ) -> Vec<Action> {
-    // By the ports that the Service's ports are on a Pod: those who differ go to different slices.
+    // Pods are grouped by the port numbers that the Service's ports have on them. Each group has its
+    // own slices.
     let mut wanted: BTreeMap<Vec<Port>, Endpoints> = BTreeMap::new();
     for &(pod, offer, zone) in pods.iter().filter(|(_, offer, _)| !offer.addresses.is_empty()) {
         let group = wanted.entry(ports(service, offer)).or_default();
@@ -88,7 +89,8 @@ fn plan_family(
     let others: Vec<_> = others.collect();
     writes.delete.extend(others);
 
-    // A Service always has a slice, so that consumers can tell none ready from not yet looked at.
+    // A Service always has a slice, so that its clients can tell "no endpoint" from "not processed
+    // yet".
     if owned.len() == writes.delete.len() && writes.create.is_empty() {
         let empty = Content { labels, ports: Vec::new(), endpoints: Vec::new() };
         match writes.delete.iter().position(|(_, slice)| holds(slice, &empty)) {
@@ -101,7 +103,7 @@ fn plan_family(
     actions
 }
 
-/// What is to be written for one family of a Service.
+/// The writes of one address family of a Service.
 #[derive(Default)]
 struct Writes<'a> {
     known: Vec<Name>,
@@ -111,7 +113,7 @@ struct Writes<'a> {
 }
 
 impl<'a> Writes<'a> {
-    /// Places the endpoints of one set of ports into the slices that have these ports.
+    /// Places the endpoints of one set of ports into the slices with these ports.
     fn place(
         &mut self,
         labels: &BTreeMap<String, String>,
@@ -133,13 +135,13 @@ impl<'a> Writes<'a> {
                 changed.push((name, slice, content));
             }
         }
-        // The fullest first: these are written in any case, so filling them is free.
+        // The fullest slices come first: they are written in any case, so filling them costs no write.
         changed.sort_by_key(|(_, _, content)| std::cmp::Reverse(content.endpoints.len()));
         for (_, _, content) in &mut changed {
             fill(content, &mut wanted);
         }
         while !wanted.is_empty() {
-            // The one that gets closest to full, if the rest fits into one.
+            // If the rest fits into one unchanged slice, choose the one that it fills most.
             let sizes = unchanged.iter().enumerate();
             let sizes = sizes.map(|(place, (_, _, it))| (it.endpoints.len() + wanted.len(), place));
             if let Some((_, place)) = sizes.filter(|(size, _)| *size <= LARGEST).max() {
@@ -156,14 +158,14 @@ impl<'a> Writes<'a> {
         self.update.extend(changed);
     }
 
-    /// The actions: what would be made anew takes the place of what would be deleted.
+    /// The actions. A slice that would be deleted is updated instead of creating a new one.
     fn actions(mut self, name: &Name, service: &Wanted, family: Family) -> Vec<Action> {
         let reused = self.create.len().min(self.delete.len());
         let contents = self.create.drain(..reused);
         let places = self.delete.drain(..reused);
         self.update.extend(places.zip(contents).map(|((name, slice), new)| (name, slice, new)));
         let mut actions = Vec::new();
-        // What is created for a Service that is going would outlive it.
+        // A slice created for a Service that is being deleted would outlive it.
         if !service.deleting {
             actions.extend(self.create.into_iter().map(|content| Action::Create {
                 service: name.clone(),
@@ -207,7 +209,7 @@ fn fill(content: &mut Content, wanted: &mut Endpoints) {
     }
 }
 
-/// The ports of a Service on one Pod, in order. A named port that the Pod does not have is left out.
+/// The ports of a Service on one Pod, sorted. A named port that the Pod does not have is left out.
 fn ports(service: &Wanted, pod: &Offer) -> Vec<Port> {
     let number = |target: &IntOrString, protocol: &str| match target {
         IntOrString::Int(number) => Some(*number),
@@ -257,7 +259,7 @@ fn endpoint(
     (identity, condition)
 }
 
-/// The labels of a Service's slices: its own, and ours.
+/// The labels of a Service's slices: the Service's own labels and this controller's.
 fn labels(name: &str, service: &Wanted) -> BTreeMap<String, String> {
     let mut labels = service.labels.clone();
     labels.remove(HEADLESS);

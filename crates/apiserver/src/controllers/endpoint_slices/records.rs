@@ -1,5 +1,5 @@
-//! What is kept of Services, Pods, Nodes and EndpointSlices to decide about slices, and how it is read
-//! from them. Nothing here decides.
+//! What is kept of Services, Pods, Nodes and EndpointSlices to plan slices, and the conversion from
+//! the objects. It decides nothing.
 
 use super::super::table::Record;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -16,11 +16,11 @@ pub(super) type Name = (String, String);
 pub(super) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(super) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub(super) const HEADLESS: &str = "service.kubernetes.io/headless";
-/// The name of the real controller, so that consumers treat our slices alike.
+/// The manager name of kube-controller-manager, so that clients treat these slices alike.
 pub(super) const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// An address family, as slices call it.
+/// An address family, named as in slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Family {
     V4,
@@ -44,12 +44,12 @@ impl Family {
     }
 }
 
-/// What a Service wants.
+/// What is kept of a Service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// Which Pods; empty when it has no selector or, being an ExternalName, no endpoints.
+    /// Selects its Pods. Empty: it has no selector, or it is an ExternalName and has no endpoints.
     pub(super) selector: BTreeMap<String, String>,
     pub(super) families: Vec<Family>,
     pub(super) headless: bool,
@@ -67,12 +67,12 @@ pub(super) struct Wish {
     pub(super) target: IntOrString,
 }
 
-/// What a Pod offers.
+/// What is kept of a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Offer {
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// None when its work is over or has not begun.
+    /// Empty: the Pod has ended or has not started.
     pub(super) addresses: Vec<IpAddr>,
     /// Its named ports: name, protocol, number.
     pub(super) ports: Vec<(String, String, i32)>,
@@ -83,7 +83,7 @@ pub(super) struct Offer {
     pub(super) deleting: bool,
 }
 
-/// The zone of a Node, empty if it has none.
+/// The zone of a Node. Empty: it has none.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Zone(pub(super) String);
 
@@ -96,16 +96,16 @@ pub(super) struct Port {
     pub(super) app_protocol: Option<String>,
 }
 
-/// What makes an endpoint the same one as before.
+/// The identity of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Identity {
     pub(super) addresses: Vec<String>,
     pub(super) hostname: Option<String>,
-    /// The Pod, if it is one.
+    /// The Pod. None: the target is not a Pod.
     pub(super) target: Option<Name>,
 }
 
-/// What may change about an endpoint.
+/// The part of an endpoint that may change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     pub(super) uid: String,
@@ -116,17 +116,17 @@ pub(super) struct Condition {
     pub(super) zone: Option<String>,
 }
 
-/// A slice that this controller manages.
+/// What is kept of a slice that this controller manages.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Slice {
     pub(super) uid: String,
     pub(super) version: u64,
     pub(super) labels: BTreeMap<String, String>,
-    /// The Services that own it, by uid.
+    /// The uids of the Services that own it.
     pub(super) owners: Vec<String>,
-    /// None for one that holds names.
+    /// None: the slice holds FQDNs.
     pub(super) family: Option<Family>,
-    /// In order.
+    /// Sorted.
     pub(super) ports: Vec<Port>,
     pub(super) endpoints: Vec<(Identity, Condition)>,
     pub(super) deleting: bool,
@@ -170,7 +170,8 @@ pub(super) fn service(service: Service) -> (Name, Wanted) {
     (name(&mut meta), wanted)
 }
 
-/// The families of a Service that does not say: that of its address, or both when it has none.
+/// The families of a Service that does not name them: the family of its address, or both if it has
+/// none.
 fn guess(cluster_ip: &str) -> Vec<Family> {
     match cluster_ip.parse::<IpAddr>() {
         Ok(address) => vec![Family::of(&address)],

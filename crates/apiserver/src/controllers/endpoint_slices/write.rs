@@ -1,5 +1,5 @@
-//! Writes slices as planned. An update names the revision it was planned on, so that nobody's change is
-//! lost; annotations and other things that are not ours stay.
+//! Carries out planned writes of slices. An update names the revision for which it was planned, so it
+//! overwrites no other change. Annotations and other foreign fields stay.
 
 use super::super::catalog::gone_is_fine;
 use super::super::shell::{Act, Outcome};
@@ -15,7 +15,7 @@ use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-/// The longest prefix that a name can be generated from.
+/// The longest name that can be generated.
 const LONGEST_NAME: usize = 253;
 
 /// Writes slices.
@@ -41,7 +41,8 @@ impl Act<Index> for Actor {
                 return Ok(Outcome::Done(Vec::new()));
             }
         };
-        // Known at once: a plan made before the watch tells would create the slice again.
+        // The index gets the slice at once: a plan made before the watch delivers it would create the
+        // slice again.
         Ok(Outcome::Done(vec![Seen::Slice(Event::Apply(records::slice(written)))]))
     }
 }

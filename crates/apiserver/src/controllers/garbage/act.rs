@@ -1,5 +1,5 @@
-//! Verifies a suspicion against the API and acts upon it. Every write names the object's uid, and its
-//! revision where the decision depends on it.
+//! Verifies the index's findings against the API and acts on them. Every write names the object's uid,
+//! and its revision if the decision depends on it.
 
 use super::super::catalog::{self, Meta, Served};
 use super::super::shell::{Act, Outcome};
@@ -11,17 +11,17 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
-/// What becomes of an object.
+/// What happens to an object.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
     Keep,
-    /// Only these references stay.
+    /// Keep only these references.
     Cut(Vec<OwnerReference>),
     Delete,
 }
 
-/// Judges an object by its references, once it is known of each owner whether it is gone. An owner that
-/// was not looked for counts as living.
+/// Judges an object by its references. `gone`: the uids of owners that do not exist. An owner that was
+/// not looked for counts as living.
 pub(super) fn judge(references: Vec<OwnerReference>, gone: &HashSet<Uid>) -> Verdict {
     let total = references.len();
     let living: Vec<_> =
@@ -56,7 +56,7 @@ impl Actor {
         target.served.api(&self.0, &target.namespace)
     }
 
-    /// The object itself, if it is still that one.
+    /// The metadata of the object, if it still exists with this uid.
     async fn live(&self, target: &Target) -> Result<Option<ObjectMeta>, kube::Error> {
         let live = self.api(target).get_opt(&target.name).await?.map(|object| object.metadata);
         Ok(live.filter(|meta| meta.uid.as_deref() == Some(&*target.uid)))
@@ -97,8 +97,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Cuts the references to an owner from its dependents of one type. They are listed afresh: one
-    /// that the index has not heard of yet would otherwise be deleted after its owner.
+    /// Removes the references to an owner from its dependents of one type. They are listed again: a
+    /// dependent that the index has not observed yet would otherwise be deleted after its owner.
     async fn cut_loose(&self, kind: &Served, owner: &Target) -> Result<(), kube::Error> {
         if !kind.namespaced && !owner.namespace.is_empty() {
             return Ok(());
@@ -136,7 +136,7 @@ impl Actor {
     }
 }
 
-/// Changes metadata of exactly this object at exactly this revision.
+/// Changes the metadata of exactly this object at exactly this revision.
 async fn write(
     api: &Api<Meta>,
     name: &str,

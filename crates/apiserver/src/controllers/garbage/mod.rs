@@ -1,8 +1,8 @@
-//! Collection by owner references: an object all of whose owners are gone is deleted, a reference to an
-//! owner that is gone is cut when another owner lives, and where deletion asked to orphan, dependents
-//! are cut loose first. Foreground deletion is not played here.
+//! Garbage collection by owner references. An object whose owners are all gone is deleted. If another
+//! owner lives, only the references to gone owners are removed. If a deletion asked to orphan, the
+//! references of its dependents are removed first. Foreground deletion is not implemented.
 //!
-//! The index suspects; [`act`] verifies each suspicion against the API before it writes.
+//! The index finds candidates; [`act`] verifies each of them against the API before it writes.
 
 mod act;
 mod watch;
@@ -21,23 +21,23 @@ use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch::Receiver;
 
-/// The finalizer that asks for dependents to be cut loose.
+/// The finalizer that asks to orphan the dependents.
 const ORPHAN: &str = "orphan";
-/// How many objects that are gone are remembered by uid.
+/// How many deleted objects are remembered by uid.
 const REMEMBERED: usize = 10_000;
-/// When to look again while an owner's kind is still being listed.
+/// When an object is due again if its owner's kind is still being listed.
 const SOON: SignedDuration = SignedDuration::from_millis(250);
-/// When to look again at an object whose owner is of a kind that is not served.
+/// When an object is due again if its owner's kind is not served.
 const LATER: SignedDuration = SignedDuration::from_secs(60);
 
 type Uid = Arc<str>;
-/// Which object: the id of its resource type and its uid.
+/// An object: the id of its resource type, and its uid.
 type Key = (Arc<str>, Uid);
 
-/// What the watches tell.
+/// An event of the watches.
 #[derive(Clone, Debug)]
 enum Seen {
-    /// All resource types there are now.
+    /// All resource types that are served now.
     Kinds(Vec<Served>),
     /// An object of the resource type with this id.
     Object(Arc<str>, Event<(Uid, Object)>),
@@ -89,9 +89,10 @@ fn group(api_version: &str) -> &str {
 /// What can be done.
 #[derive(Clone, Debug, PartialEq)]
 enum Action {
-    /// See which of an object's owners live; delete it or cut its references accordingly.
+    /// Look up an object's owners; delete the object or remove its references accordingly.
     Collect { object: Target, owners: Vec<(Uid, Lookup)> },
-    /// Cut the object's dependents loose, which may be of any of these types, then let it go.
+    /// Remove the references of the object's dependents, which may be of any of these types, then
+    /// remove the finalizer.
     Orphan { object: Target, kinds: Arc<[Served]> },
 }
 
@@ -104,16 +105,16 @@ struct Target {
     uid: Uid,
 }
 
-/// How to find out whether an owner lives.
+/// How to find out whether an owner exists.
 #[derive(Clone, Debug, PartialEq)]
 enum Lookup {
-    /// It does not: its deletion was seen.
+    /// It does not: its deletion was observed.
     Gone,
-    /// By looking here.
+    /// Read this object.
     At(Box<Target>),
 }
 
-/// What is known.
+/// All records.
 #[derive(Default)]
 struct Index {
     kinds: Arc<[Served]>,
@@ -122,7 +123,7 @@ struct Index {
     gone: Gone,
 }
 
-/// The uids of objects that were last seen going, oldest first. A uid never comes back.
+/// The uids of objects whose deletion was observed last, oldest first. A uid is never used again.
 #[derive(Default)]
 struct Gone {
     order: VecDeque<Uid>,
@@ -149,7 +150,7 @@ impl shell::Index for Index {
         match event {
             Seen::Kinds(kinds) => self.serve(kinds.into()),
             Seen::Object(id, event) => {
-                // What a watch still says of a type that has ended is not asked for again.
+                // Late events of a type that is no longer served are ignored.
                 if !self.kinds.iter().any(|kind| kind.id == id) {
                     return Vec::new();
                 }
@@ -198,12 +199,12 @@ impl shell::Index for Index {
 }
 
 impl Index {
-    /// Takes in what is served now; tells which objects have owners of a type that was not.
+    /// Takes in the served types. Returns the objects whose owners are of a newly served type.
     fn serve(&mut self, kinds: Arc<[Served]>) -> Vec<Key> {
         let before = std::mem::replace(&mut self.kinds, kinds);
         let served: BTreeSet<_> = self.kinds.iter().map(|kind| kind.id.clone()).collect();
         let ended: Vec<_> = self.tables.extract_if(.., |id, _| !served.contains(id)).collect();
-        // A type that is not served may come back: its objects are out of sight, not gone.
+        // A type that is not served may come back: its objects are hidden, not deleted.
         for (id, table) in ended {
             for (uid, old) in table.into_changes() {
                 self.unrelate(&(id.clone(), uid), old.as_ref());
@@ -221,7 +222,7 @@ impl Index {
         self.tables.iter().flat_map(|(id, table)| concerned(id, table)).collect()
     }
 
-    /// Keeps `dependents` in step with a change; tells whom it concerns.
+    /// Updates `dependents` after a change. Returns the objects that the change concerns.
     fn relate(&mut self, id: &Arc<str>, uid: Uid, old: Option<Object>) -> Vec<Key> {
         let key = (id.clone(), uid.clone());
         self.unrelate(&key, old.as_ref());
@@ -257,7 +258,8 @@ impl Index {
         self.kinds.iter().find(is)
     }
 
-    /// Whether an owner is known to live, where a dependent may have its owner.
+    /// Whether an owner is known to exist where the dependent may have it: in its namespace, or
+    /// cluster-scoped.
     fn known(&self, dependent: &Object, owner: &Owner) -> bool {
         let Some(kind) = self.kind(owner) else { return false };
         let owner_seen = self.tables.get(&kind.id).and_then(|table| table.get(&owner.uid));
@@ -266,15 +268,14 @@ impl Index {
         })
     }
 
-    /// How to find out about an owner; otherwise how long to wait, or nothing if it will never be
-    /// known.
+    /// How to look up an owner. Otherwise how long to wait, or nothing if it can never be looked up.
     fn lookup(&self, dependent: &Object, owner: &Owner) -> Result<Lookup, Option<SignedDuration>> {
         if self.gone.uids.contains(&owner.uid) {
             return Ok(Lookup::Gone);
         }
         let kind = self.kind(owner).ok_or(Some(LATER))?;
         if kind.namespaced && dependent.namespace.is_empty() {
-            // An object of the cluster cannot be owned from inside a namespace: not ours to judge.
+            // A cluster-scoped object cannot have a namespaced owner, so it is never judged by it.
             return Err(None);
         }
         let listed = |table: &Table<Uid, Object>| table.complete();

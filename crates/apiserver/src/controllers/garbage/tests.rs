@@ -1,3 +1,5 @@
+//! Tests of the collector's index and verdicts, without an API.
+
 use super::act::{Verdict, judge};
 use super::shell::Index as _;
 use super::*;
@@ -54,7 +56,7 @@ fn key(id: &str, uid: &str) -> Key {
     (id.into(), uid.into())
 }
 
-/// An index that has listed all kinds and seen these events.
+/// An index that has listed all kinds and observed these events.
 fn index(events: impl IntoIterator<Item = Seen>) -> Index {
     let mut index = Index::default();
     index.observe(Seen::Kinds(kinds()));
@@ -198,12 +200,12 @@ fn an_object_goes_with_its_last_owner_and_before_that_only_loses_references() {
     assert_eq!(judge(both(), &gone(&["1", "2"])), Verdict::Delete);
     assert_eq!(judge(both(), &gone(&["1"])), Verdict::Cut(vec![reference("2")]));
     assert_eq!(judge(both(), &gone(&[])), Verdict::Keep);
-    // The owner that was looked for is no longer named.
+    // The object no longer refers to the owner that was looked up.
     assert_eq!(judge(vec![reference("3")], &gone(&["1"])), Verdict::Keep);
     assert_eq!(judge(Vec::new(), &gone(&["1"])), Verdict::Keep);
 }
 
-/// Objects 0..8, each owned by some of a lower number, and which of them are deleted in the end.
+/// Objects 0..8, each owned by objects of lower numbers, and which of them are deleted in the end.
 fn families() -> impl Strategy<Value = (Vec<Vec<usize>>, Vec<bool>)> {
     let owners = prop::collection::vec(prop::collection::btree_set(0usize..8, 0..3), 8);
     let owners = owners.prop_map(|all| {
@@ -227,7 +229,7 @@ proptest! {
                 .collect();
             object("shop", &format!("o{number}"), &references)
         };
-        // Each object is applied, and later deleted if it is; other than that the order is free.
+        // Each object is applied before it may be deleted; otherwise the order is free.
         let mut index = index([]);
         let mut applied = [false; 8];
         for step in order {

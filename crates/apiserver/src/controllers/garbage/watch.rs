@@ -1,5 +1,5 @@
-//! Follows the metadata of everything the server has, whichever types come and go. Looks again at what
-//! is served when a definition changes, and now and then in any case.
+//! Watches the metadata of all objects, whichever types are served. It reads the served types again
+//! when a definition changes, and at intervals.
 
 use super::super::catalog::{self, Meta, Served};
 use super::super::shell::follow;
@@ -14,14 +14,15 @@ use std::time::Duration;
 use tokio::sync::mpsc::{self, Sender};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// When to look again at what is served if no definition changes.
+/// How often the served types are read again if no definition changes.
 const REFRESH: Duration = Duration::from_secs(30);
-/// How long a changed definition may take to be served; also waits for a burst to end.
+/// How long to wait after a definition changed: it needs time to be served, and changes come in
+/// bursts.
 const SETTLE: Duration = Duration::from_millis(200);
-/// When to look again after a definition changed, in case it took longer to be served.
+/// When the served types are read a second time, in case the definition took longer.
 const SECOND_LOOK: Duration = Duration::from_secs(2);
 
-/// Sends what is served and all changes to it, for as long as somebody listens.
+/// Sends the served types and all changes of their objects, until the receiver is dropped.
 pub(super) async fn everything(client: Client, sender: Sender<Seen>) {
     let mut watches = Watches { client, sender, tasks: JoinSet::new(), running: BTreeMap::new() };
     let (changed, mut definitions) = mpsc::channel(64);
@@ -51,7 +52,7 @@ struct Watches {
 }
 
 impl Watches {
-    /// Starts and ends watches so that there is one for every type. False when nobody listens.
+    /// Starts and stops watches so that there is one for every type. False: the receiver is dropped.
     async fn refresh(&mut self) -> bool {
         let served = match catalog::discover(&self.client).await {
             Ok(served) => served,
@@ -60,7 +61,7 @@ impl Watches {
                 return !self.sender.is_closed();
             }
         };
-        // Events are many, short-lived, and own nothing.
+        // Events are many, live shortly, and own nothing.
         let served: Vec<_> = served.into_iter().filter(|kind| &*kind.id != "events.").collect();
         for (_, (_, task)) in self.running.extract_if(.., |_, (kind, _)| !served.contains(kind)) {
             task.abort();

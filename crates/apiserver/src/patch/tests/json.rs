@@ -1,3 +1,5 @@
+//! Tests of JSON patches.
+
 use super::*;
 
 const REFUSED: &str = "the server rejected our request due to an error in our request";

@@ -1,3 +1,5 @@
+//! Tests of content types, bodies and merge patches, and the helpers of the other files.
+
 mod json;
 mod properties;
 mod strategic;
@@ -10,8 +12,8 @@ const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// A schema from `{"field": {…}, "list[]": {…}}`: members by name, `merge`, `key` and `items` as
-/// extensions of the member itself.
+/// A schema from `{"field": {…}, "list[]": {…}}`: members by name; `merge`, `key` and `items` are
+/// extensions of the member.
 fn schema(shape: &Value) -> Schema {
     fn add(shape: &Value, nodes: &mut Vec<Node>) -> u32 {
         let at = nodes.len();
@@ -36,7 +38,7 @@ fn schema(shape: &Value) -> Schema {
     Schema::new(nodes.into(), root)
 }
 
-/// What matters of a Deployment and a Service together.
+/// The relevant fields of a Deployment and a Service together.
 fn workload() -> Schema {
     let containers = json!({"$strategy": "merge", "$key": "name", "$items": {
         "args": {},

@@ -1,7 +1,9 @@
+//! Properties of patches that hold for any object and any patch.
+
 use super::*;
 use proptest::prelude::*;
 
-/// Any JSON, with keys that are fields of the schema or directives often enough.
+/// Any JSON, whose keys are often fields of the schema or directives.
 fn anything() -> impl Strategy<Value = Value> {
     values(FIELDS.iter().chain(&DIRECTIVES).copied().collect())
 }
@@ -44,7 +46,7 @@ fn object(any: impl Strategy<Value = Value>) -> impl Strategy<Value = Value> {
     )
 }
 
-/// Strategic patches as a client could mean them, without ordering directives.
+/// Strategic patches as a client could write them, without order directives.
 fn meant() -> impl Strategy<Value = Value> {
     let port = (0..4i64, 0..4, "[ab]").prop_map(|(port, what, name)| match what {
         0 => json!({"port": port, "$patch": "delete"}),
@@ -71,7 +73,7 @@ fn meant() -> impl Strategy<Value = Value> {
         })
 }
 
-/// How many directives a value holds.
+/// The number of directives in a value.
 fn directives(value: &Value) -> usize {
     match value {
         Value::Object(map) => map

@@ -1,3 +1,5 @@
+//! Tests of strategic merge patches.
+
 use super::*;
 
 /// Name of the case, object, patch, result.
@@ -374,7 +376,7 @@ fn patches_that_break_the_rules_are_refused_in_the_words_of_the_real_server() {
 }
 
 /// Recorded from kube-apiserver v1.36.4: ConfigMaps and random strategic merge patches of their
-/// metadata, with what became of them or why not.
+/// metadata, with the result or the error.
 #[test]
 fn random_patches_end_as_they_did_on_a_real_server() {
     let schema = schema(&json!({"metadata": {
@@ -387,7 +389,7 @@ fn random_patches_end_as_they_did_on_a_real_server() {
         let (code, result) =
             match Patch::Strategic(case["patch"].clone()).apply(&case["object"], &schema) {
                 Ok(mut object) => {
-                    // The real server does not store what is empty.
+                    // kube-apiserver does not store empty values.
                     let metadata = object["metadata"].as_object_mut().unwrap();
                     metadata.retain(|_, value| *value != json!([]) && *value != json!({}));
                     (200, object["metadata"].take())

@@ -1,5 +1,6 @@
-//! DNS names that Services ask for: which are to be looked up, what was found, and what Services are told of it.
-//! `bowline_core::dns` decides when a name is looked up, the address machine what an answer means.
+//! DNS names that Services ask for: which have to be looked up, what was found, and the condition that shows it.
+//! It does no look-up: `bowline_core::dns` decides when a name is looked up, and the address machine what an
+//! answer means.
 
 use super::AddressShell;
 use bowline_core::addresses::{self, AddressRequest, Answer, Ask, Event, HolderRef};
@@ -8,7 +9,7 @@ use bowline_core::key::ObjectKey;
 use bowline_core::status::Condition;
 
 impl AddressShell {
-    /// Notes which DNS name a Service asks for.
+    /// Notes the DNS name that a Service asks for.
     pub(super) fn name(&mut self, key: &ObjectKey, request: Option<&AddressRequest>) {
         let wanted = request.and_then(|request| match &request.ask {
             Ok(Ask::Name { name, .. }) => Some((name.parse::<Name>().ok()?, request.questions())),
@@ -28,17 +29,16 @@ impl AddressShell {
         lookups.events.extend(events);
     }
 
-    /// Takes the names to be looked up from now on, or no longer.
+    /// Takes the changes of the names to look up.
     pub(in crate::controller) fn take_lookups(&mut self) -> Vec<dns::Event> {
         std::mem::take(&mut self.lookups.events)
     }
 
-    /// A name was looked up: the Services whose condition may be another one.
+    /// Takes in the answer for a name. Returns the Services whose condition may change.
     pub(in crate::controller) fn found(&mut self, name: Name, report: Report) -> Vec<ObjectKey> {
         let answer = Answer::of(&report.answers);
         self.tell(Event::Resolved { name: name.as_str().into(), answer });
-        // A TTL counts down in caches, and the next look is a little late each time: no Service is
-        // written for that.
+        // TTLs count down in caches, and look-ups are a little late. A Service is not written for that.
         let before = self.lookups.found.get(&name);
         if before.is_some_and(|before| before.answers.says_as(&report.answers)) {
             return Vec::new();
@@ -48,7 +48,8 @@ impl AddressShell {
         services
     }
 
-    /// What a Service is told of its DNS name, where its condition says this now. None: it asks for none.
+    /// The condition of a Service about its DNS name; `before` is the present one. None: the Service asks for no
+    /// name.
     pub(in crate::controller) fn name_condition(
         &self,
         holder: &HolderRef,

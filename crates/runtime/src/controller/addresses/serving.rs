@@ -1,5 +1,5 @@
-//! What load balancers serve at addresses of pools, and may still serve: told to the machine, which releases nothing
-//! of it. `bowline_core::addresses::Serving` keeps the books; agents' Leases are the proof.
+//! Which pool addresses load balancers serve, or may still serve. The machine gets it and releases none of them.
+//! `bowline_core::addresses::Serving` keeps the records; agents' Leases are the proof.
 
 use super::super::consumers::key;
 use super::{AddressShell, kind_of};
@@ -8,7 +8,7 @@ use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A consumer as the address machine knows it. None: it has no addresses of its own.
+/// A consumer in the address machine's terms. None: it has no addresses of its own.
 fn holder_of(consumer: &ConsumerRef) -> Option<HolderRef> {
     let kind = match consumer.kind {
         ConsumerKind::Service => HolderKind::Service,
@@ -18,14 +18,14 @@ fn holder_of(consumer: &ConsumerRef) -> Option<HolderRef> {
     Some(HolderRef { key: key(consumer), kind, uid: Arc::clone(&consumer.uid) })
 }
 
-/// A holder as a consumer. None: an ExternalIP, which is none.
+/// A holder as a consumer. None: an ExternalIP is no consumer.
 pub(in crate::controller) fn consumer_of(holder: HolderRef) -> Option<ConsumerRef> {
     let HolderRef { key: ObjectKey { namespace, name }, kind, uid } = holder;
     Some(ConsumerRef { kind: kind_of(kind)?, namespace, name, uid })
 }
 
 impl AddressShell {
-    /// A load balancer serves a Service at these addresses from this change on.
+    /// Records that a load balancer serves a Service at these addresses from this change on.
     pub(in crate::controller) fn serve(
         &mut self,
         consumer: &ConsumerRef,
@@ -40,7 +40,8 @@ impl AddressShell {
         }
     }
 
-    /// A load balancer serves a holder at these addresses from this change on. Whether that is news.
+    /// Records that a load balancer serves a holder at these addresses from this change on. Returns whether that
+    /// changed.
     pub(in crate::controller) fn serve_holder(
         &mut self,
         holder: HolderRef,
@@ -55,8 +56,9 @@ impl AddressShell {
         news
     }
 
-    /// What Plans hold, and what Addresses say is on a load balancer, may be served, whichever leader planned it,
-    /// until an agent has applied the first plan of this one. None: that was noted before.
+    /// Records what Plans hold and what Addresses name a load balancer for: it may be served, whichever leader
+    /// planned it, until an agent has applied this leader's first plan. None: already done, or another process
+    /// leads.
     pub(in crate::controller) fn inherit<'a>(
         &mut self,
         plans: impl Iterator<Item = (&'a Arc<str>, &'a ConsumerRef, Vec<IpAddr>)>,
@@ -73,8 +75,8 @@ impl AddressShell {
         Some(inherited)
     }
 
-    /// What load balancers serve no longer may be released. `may_serve` says whether one may serve what a change
-    /// took away.
+    /// Releases what load balancers no longer serve. `may_serve` says whether a load balancer may still serve what a
+    /// change removed.
     pub(in crate::controller) fn end_served(&mut self, may_serve: impl Fn(&Arc<str>, u64) -> bool) {
         for holder in self.serving.end(may_serve) {
             self.tell_served(holder);

@@ -1,4 +1,5 @@
-//! The patches by which LoadBalancers and claims record what the binder decided.
+//! The patches by which LoadBalancers and claims record the binder's decisions. They are values; `bindings`
+//! sends them.
 
 use super::super::render;
 use bowline_api::load_balancer::LoadBalancerPhase;
@@ -11,18 +12,18 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Amounts for a merge patch, in which null takes away what was there.
+/// Amounts for a merge patch. Null removes an old value.
 pub(in crate::controller) fn amounts(list: Option<ResourceList>) -> Option<Value> {
     list.map(
         |it| json!({"network-bandwidth": it.network_bandwidth, "network-iops": it.network_iops}),
     )
 }
 
-/// The patch that ties a load balancer to a claim, or looses it.
+/// The patch that binds a load balancer to a claim, or releases it.
 pub(super) fn tied(tie: &Tie, finalizers: &[String], version: &str) -> Value {
     let finalizers = convert::finalizers(finalizers, tie);
     let claim = tie.claim.as_ref().map(|claim| {
-        // In a merge patch null takes the uid away.
+        // In a merge patch null removes the uid.
         json!({
             "namespace": claim.key.namespace, "name": claim.key.name, "uid": claim.uid,
         })
@@ -44,7 +45,7 @@ pub(super) fn said(report: &ClaimReport) -> status::Condition {
     }
 }
 
-/// The conditions of a load balancer with those of its binding among them.
+/// The conditions of a load balancer, with those of its binding updated.
 pub(super) fn standing(
     report: &Report,
     before: &[Condition],
@@ -79,7 +80,8 @@ pub(super) fn standing(
     all
 }
 
-/// The patch that says how a load balancer is bound. What it could not be wiped or removed for is its phase.
+/// The patch for the binding's part of a load balancer's status. A failed wipe or removal is its phase and
+/// message.
 pub(super) fn reported(report: &Report, conditions: &[Condition], version: &str) -> Value {
     let mut status = json!({"conditions": conditions});
     if let Some(why) = &report.failed {

@@ -1,4 +1,4 @@
-//! What is fetched and written, step by step, and which leader hands what out.
+//! What is read and written, step by step, and which certificates each leader hands out.
 
 use super::*;
 use bowline_core::shard::Items;
@@ -11,25 +11,25 @@ fn needed(hashes: &[&str]) -> NeededCertificates {
     needed
 }
 
-/// An Ingress of this age needs a certificate from a Secret.
+/// An Ingress of this age needs a certificate from this Secret.
 fn need(needed: &mut NeededCertificates, hash: &str, namespace: &str, name: &str, age: i64) {
     needed.entry(hash.into()).or_default().add(&ObjectKey::new(namespace, name), size(hash), age);
 }
 
-/// Every certificate has the size that is the end of its hash, or this many bytes.
+/// The size of a certificate whose hash does not end in a size.
 const SMALL: usize = 10;
 
 fn size(hash: &str) -> usize {
     hash.rsplit('-').next().and_then(|it| it.parse().ok()).unwrap_or(SMALL)
 }
 
-/// A certificate of the size that its hash says.
+/// A certificate of the size in its hash.
 fn content(hash: &str) -> (Arc<str>, Arc<Certificate>) {
     let chain = "x".repeat(size(hash)).into();
     (hash.into(), Arc::new(Certificate { chain, key: "".into() }))
 }
 
-/// A Secret of load balancer `lb` that belongs to the load balancer with this uid, with these certificates.
+/// A Secret of load balancer `lb` with these certificates, owned by the load balancer with this uid.
 fn secret(index: u32, version: &str, owner: &str, items: &Stored) -> CertificatesSeen {
     let rooms = items.iter().filter_map(|(hash, it)| Some((hash.clone(), it.hash?)));
     CertificatesSeen {
@@ -42,7 +42,7 @@ fn secret(index: u32, version: &str, owner: &str, items: &Stored) -> Certificate
     }
 }
 
-/// What a Secret has that holds certificate `a` of Secret `tls-a`.
+/// The content of a Secret that holds certificate `a` of Secret `tls-a`.
 fn with_a() -> Stored {
     [("a".into(), Stamp { hash: Some(room("shop", "tls-a", SMALL)), size: SMALL })].into()
 }
@@ -65,7 +65,7 @@ fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
         certificates.next("lb", Some("uid"), needed, true, Uptime::default())
     };
     assert!(next(&mut certificates, &one, 1).is_none());
-    // Under the same number others are not even seen.
+    // With the same revision, other certificates are not even looked at.
     assert!(next(&mut certificates, &two, 1).is_none());
     let fetch = next(&mut certificates, &two, 2);
     assert!(matches!(fetch, Some(CertificateStep::Fetch(_))), "{fetch:?}");
@@ -107,7 +107,7 @@ fn one_that_has_no_room_is_not_read_and_holds_nothing_up() {
 fn no_secret_is_written_that_no_agent_reads() {
     let mut certificates = Certificates::default();
     let now = Uptime::default();
-    // All Secrets are full of what is needed no more and what Plans still name.
+    // All Secrets are full of certificates that are not needed any more and that Plans still refer to.
     for index in 0..vault::SECRETS {
         let old = (format!("old-{index}").into(), Stamp { hash: None, size: vault::SECRET });
         certificates.seen(secret(index, "1", "uid", &[old].into()));
@@ -116,7 +116,7 @@ fn no_secret_is_written_that_no_agent_reads() {
     certificates.fetched([content("new")].into(), Vec::new(), now);
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), false, now);
     assert!(matches!(next, Some(CertificateStep::Later(at)) if at > now), "{next:?}");
-    // The Plan is written, and nothing names the old ones any more.
+    // The Plan is written, and nothing refers to the old certificates any more.
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
     let Some(CertificateStep::Write(write)) = next else { panic!("{next:?}") };
     assert!(write.write.index() < vault::SECRETS, "{write:?}");
@@ -178,21 +178,21 @@ fn a_secret_that_belongs_to_a_deleted_load_balancer_is_given_to_the_new_one() {
     assert!(certificates.next("lb", Some("new"), as_needed(&needed), true, now).is_none());
 }
 
-/// What one Secret has.
+/// The content of one Secret.
 type Stored = Items<Arc<str>, Option<Room>>;
 
-/// The Secrets of load balancer `lb` as the API has them, and what can be read of users' Secrets.
+/// The Secrets of load balancer `lb` in the API, and which users' certificates cannot be read.
 #[derive(Clone, Debug, Default)]
 struct Cluster {
     secrets: BTreeMap<u32, (u64, Stored)>,
     version: u64,
-    /// How often what is needed was told.
+    /// The last revision of the needed certificates.
     revision: u64,
     unreadable: BTreeSet<Arc<str>>,
 }
 
 impl Cluster {
-    /// A leader that begins: it knows what the API has.
+    /// A new leader, which knows what the API holds.
     fn leader(&self) -> Certificates {
         let mut certificates = Certificates::default();
         for (index, (version, items)) in &self.secrets {
@@ -201,7 +201,7 @@ impl Cluster {
         certificates
     }
 
-    /// Does what the leader says until it has nothing to do but wait.
+    /// Carries out the leader's steps until it only waits.
     fn settle(&mut self, leader: &mut Certificates, certificates: &NeededCertificates) {
         let now = Uptime::default();
         self.revision += 1;
@@ -220,7 +220,7 @@ impl Cluster {
         }
     }
 
-    /// Carries a write out.
+    /// Carries out a write.
     fn write(
         &mut self,
         leader: &mut Certificates,
@@ -241,7 +241,7 @@ impl Cluster {
     }
 }
 
-/// Certificates of a namespace, as large as they may be, which Ingresses of this age need.
+/// Certificates of the largest size in a namespace, needed by Ingresses of this age.
 fn largest(needed: &mut NeededCertificates, namespace: &str, number: usize, age: i64) {
     for n in 0..number {
         let hash = format!("{namespace}-{n:03}-{}", vault::LARGEST);
@@ -249,7 +249,7 @@ fn largest(needed: &mut NeededCertificates, namespace: &str, number: usize, age:
     }
 }
 
-/// A load balancer without room beyond what each namespace has of its own, and its leader.
+/// A load balancer with no room beyond the namespaces' own shares, and its leader.
 fn full() -> (Cluster, Certificates, NeededCertificates) {
     let (mut cluster, mut needed) = (Cluster::default(), NeededCertificates::new());
     for namespace in ["evil-1", "evil-2", "shop"] {
@@ -263,8 +263,8 @@ fn full() -> (Cluster, Certificates, NeededCertificates) {
     (cluster, leader, needed)
 }
 
-/// The last certificate of namespace `shop` is renewed, and an older tenant waits for room. What is needed then, and the
-/// hashes before and after.
+/// Renews the last certificate of namespace `shop` while an older tenant waits for room. Returns what is needed then,
+/// and the hashes before and after.
 fn renewal(mut needed: NeededCertificates) -> (NeededCertificates, Arc<str>, Arc<str>) {
     let old = needed.keys().next_back().unwrap().clone();
     let secret = needed[&old].secrets()[0].clone();
@@ -317,10 +317,11 @@ fn the_next_leader_reads_the_rooms_that_a_write_records() {
     assert_eq!(seen.rooms, rooms.into());
 }
 
-/// Steps until a certificate is handed out, when another tenant's certificates change after every step. How many steps.
+/// How many steps it takes until a certificate is handed out, when another tenant's certificates change after every
+/// step.
 fn steps_until(hash: &str, number: usize, readable: bool) -> usize {
     let (mut cluster, mut leader, mut needed) = full();
-    // The room of one certificate is free, and one waits for it.
+    // One certificate's room is free, and one certificate waits for it.
     needed.pop_last();
     need(&mut needed, hash, "shop", "waits", 0);
     let now = Uptime::default();
@@ -355,7 +356,7 @@ fn steps_until(hash: &str, number: usize, readable: bool) -> usize {
 #[test]
 fn certificates_that_change_faster_than_they_are_read_hold_up_no_other_tenants() {
     let hash = format!("waits-{}", vault::LARGEST);
-    // Reading, writing what leaves, writing what comes.
+    // Three kinds of steps: read, write what leaves, write what is added.
     for (number, readable) in [(1, false), (400, false), (1, true), (400, true)] {
         let steps = steps_until(&hash, number, readable);
         assert!(steps <= 6, "{steps} steps with {number} certificates, readable: {readable}");
@@ -405,7 +406,7 @@ fn a_certificate_is_read_after_one_write_of_a_tenant_that_changes_a_hundred() {
             }
             next => panic!("{next:?}"),
         });
-        // Evil's have been written in part when shop's comes.
+        // Some of evil's certificates are already written when shop's certificate appears.
         largest(&mut needed, "shop", 1, 0);
     }
     assert_eq!(steps, ["evil is written", "read", "evil is written", "shop is written"]);

@@ -1,5 +1,5 @@
-//! AddressPools: the address machine decides what each one reports; this renders the finalizer that keeps a pool while
-//! an address of it is held, the counts and the conditions, and announces what is wrong with a pool.
+//! AddressPools. The address machine decides what each pool reports; this module renders the report: the finalizer that
+//! keeps a pool while one of its addresses is held, the counts and the conditions. It also announces a pool's problems.
 
 use super::{Amend, Parts, StatusKind};
 use crate::controller::addresses::AddressShell;
@@ -19,10 +19,10 @@ use kube::api::Api;
 use serde_json::json;
 use std::sync::Arc;
 
-/// What is kept of an AddressPool.
+/// What the leader keeps of an AddressPool.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::controller) struct PoolShown {
-    /// What the address machine knows of it.
+    /// The pool in the address machine's terms.
     pool: Pool,
     uid: Arc<str>,
     status: AddressPoolStatus,
@@ -81,8 +81,8 @@ impl StatusKind for AddressPool {
     }
 }
 
-/// A pool reports this from now on. What is wrong with it is announced, unless its status says so: then a former leader
-/// announced it.
+/// Keeps a pool's new report. New problems are announced, unless the pool's status already shows them: then a former
+/// leader announced them.
 pub(in crate::controller) fn report(
     addresses: &mut AddressShell,
     name: &Arc<str>,
@@ -121,7 +121,7 @@ fn pool_status(
     }
 }
 
-/// What is new and wrong with a pool, and not in its status.
+/// The new problems of a pool that its status does not show.
 fn warnings(
     name: &Arc<str>,
     report: &PoolReport,

@@ -1,5 +1,5 @@
-//! ExternalIPs as holders: they ask the address machine for addresses, are told what they have, and are deleted when
-//! nothing is recorded for them any more. Where the traffic to their addresses goes is not decided here.
+//! ExternalIPs as holders: they request addresses from the address machine, show what they got, and lose their
+//! finalizer when no Address records them any more. Where traffic to their addresses goes is not decided here.
 
 use super::{Amend, Parts, StatusKind};
 use crate::controller::render;
@@ -14,10 +14,10 @@ use kube::Client;
 use kube::api::Api;
 use serde_json::json;
 
-/// What is kept of an ExternalIP.
+/// What the leader keeps of an ExternalIP.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::controller) struct ExternalIpShown {
-    /// What it asks for.
+    /// Its address request.
     pub(in crate::controller) request: AddressRequest,
     status: ExternalIPStatus,
     finalizers: Vec<String>,
@@ -77,7 +77,7 @@ impl StatusKind for ExternalIP {
     }
 }
 
-/// The status of an ExternalIP as it should be; what is said of its Pod stays.
+/// The wanted status of an ExternalIP. What the status says of its Pod stays.
 fn status(
     decision: Option<&Decision>,
     shown: &Shown<ExternalIpShown>,

@@ -1,3 +1,5 @@
+//! Tests of packed objects.
+
 use super::*;
 use std::cell::Cell;
 
@@ -5,18 +7,18 @@ fn stamp(hash: u8) -> Stamp<u8> {
     Stamp { hash, size: 10 }
 }
 
-/// Objects for so many bytes; all items are one tenant's.
+/// Objects of at most this many bytes; all items belong to one tenant.
 fn packed<K: Ord + Clone>(limit: usize) -> Packed<K, u8> {
     Packed::new(Shards::new(limit), |_| "".into())
 }
 
-/// The version that a server gives next.
+/// The next version that the API gives.
 fn newer<K: Ord, H>(packed: &Packed<K, H>) -> String {
     let versions = packed.versions.values().map(|version| version.parse::<u64>().unwrap());
     (versions.max().unwrap_or(0) + 1).to_string()
 }
 
-/// Carries out all writes, as nobody else writes.
+/// Carries out all writes, with no other writer.
 fn settle(packed: &mut Packed<&'static str, u8>) -> Vec<Write<&'static str, u8>> {
     let mut writes = Vec::new();
     while let Some(write) = packed.next(None, Uptime::default()) {
@@ -129,7 +131,7 @@ thread_local! {
     static CLONES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// An item that counts how often somebody copies one: all work on items does.
+/// An item that counts how often one is copied. All work on items copies them.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Counted(usize);
 
@@ -140,8 +142,8 @@ impl Clone for Counted {
     }
 }
 
-/// Carries out all writes, looking between them as the controller does. The copies of items made
-/// for one write.
+/// Carries out all writes, and asks between them what the controller asks. Returns the copies of
+/// items made for one write.
 fn cost(packed: &mut Packed<Counted, u8>, writes: usize) -> usize {
     CLONES.set(0);
     for _ in 0..writes {

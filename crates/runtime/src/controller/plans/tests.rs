@@ -1,3 +1,5 @@
+//! Tests of the Plan objects of one load balancer.
+
 use super::*;
 use bowline_core::plan::{Listener, ListenerProtocol, Serves};
 use serde_json::json;
@@ -144,7 +146,7 @@ fn other() -> ConsumerRef {
     ConsumerRef { name: "web".into(), uid: "2".into(), ..no_consumer() }
 }
 
-/// A Plan with one fragment that can be read, and one of `other` that cannot; under this hash.
+/// A Plan with this hash, with one fragment that can be read and one of `other` that cannot.
 fn newer(version: &str, hash: PlanHash) -> PlanSeen {
     let raw = json!({"consumer": other(), "listeners": [{"protocol": "QUIC"}]});
     let unread = vec![Unread { item: Some((other(), 0)), raw }];
@@ -155,7 +157,8 @@ fn foreign_hash() -> PlanHash {
     PlanHash::of(&fragment()).plus(format!("{:064x}", 77).parse().unwrap())
 }
 
-/// What the next write has: what can be read, and what is passed on as it is.
+/// The next write: the readable fragments' consumers, the unread fragments as they are passed on,
+/// and the hash.
 fn written(plans: &mut Plans) -> Option<(Vec<Arc<str>>, Vec<serde_json::Value>, PlanHash)> {
     let write = plans.next(&"edge".into(), Some("uid"), Uptime::default())?;
     let spec = write.object("uid").spec;
@@ -174,7 +177,7 @@ fn what_a_newer_leader_wrote_stays_until_its_consumer_wants_something_else_or_le
     let mut plans = Plans::default();
     plans.seen(newer("1", foreign_hash()));
     plans.want(&consumer(), &[Arc::new(fragment())], 1);
-    // While it learns what there is, it plans more than once.
+    // While a leader takes in what exists, it may plan an item more than once.
     let half = Fragment { part: 0, listeners: Vec::new(), ..of_other() };
     plans.want(&other(), &[Arc::new(half)], 1);
     plans.want(&other(), &[Arc::new(of_other())], 1);
@@ -183,7 +186,7 @@ fn what_a_newer_leader_wrote_stays_until_its_consumer_wants_something_else_or_le
     let planned = PlanHash::of(&fragment()).plus(PlanHash::of(&of_other()));
     assert_eq!(plans.with_foreign(planned), foreign_hash());
     assert_eq!(plans.hash(), foreign_hash());
-    // Its neighbour changes: it is written along as it was.
+    // A neighbour changes: the unread fragment is written with it, unchanged.
     let changed = Fragment { part: 0, sites: Vec::new(), ..fragment_at(81) };
     plans.want(&consumer(), &[Arc::new(changed.clone())], 2);
     let (names, raw, hash) = written(&mut plans).unwrap();
@@ -193,7 +196,7 @@ fn what_a_newer_leader_wrote_stays_until_its_consumer_wants_something_else_or_le
     );
     let without = foreign_hash().minus(PlanHash::of(&fragment()));
     assert_eq!(hash, without.plus(PlanHash::of(&changed)));
-    // Its consumer wants something else: now it is as this version plans it.
+    // Its consumer wants something else: this version's fragment replaces the unread one.
     let anew = Fragment { consumer: other(), ..fragment_at(82) };
     plans.want(&other(), &[Arc::new(anew.clone())], 3);
     let (names, raw, hash) = written(&mut plans).unwrap();
@@ -208,7 +211,7 @@ fn what_a_newer_leader_wrote_is_planned_anew_when_an_agent_serves_nothing_of_it(
     let strange = ConsumerRef { name: "strange".into(), ..other() };
     let mut plans = Plans::default();
     let mut seen = newer("1", foreign_hash());
-    // Of a consumer that this version does not know nothing can be planned.
+    // Nothing can be planned for a consumer that this version does not know.
     let raw = json!({"consumer": {"kind": "Gateway", "name": "g"}});
     seen.unread.push(Unread { item: None, raw: raw.clone() });
     plans.seen(seen);
@@ -226,7 +229,8 @@ fn what_a_newer_leader_wrote_is_planned_anew_when_an_agent_serves_nothing_of_it(
     assert_eq!((names.len(), kept), (2, vec![raw]));
     assert_eq!((hash, plans.hash()), (expected, expected));
     assert_eq!(plans.first_unwritten(), None);
-    // The newer leader leads again: what it writes stays, as agents serve what they could read last.
+    // The newer version leads again: what it writes stays, because agents serve what they could read
+    // last.
     plans.seen(newer("7", foreign_hash()));
     assert_eq!(written(&mut plans), None);
 }
@@ -247,10 +251,10 @@ fn what_nobody_can_read_goes_with_its_consumer_and_an_edit_by_hand_is_undone() {
     let mut plans = Plans::default();
     plans.seen(newer("1", foreign_hash()));
     plans.want(&consumer(), &[Arc::new(fragment())], 1);
-    // Nothing wants to be there any more: it goes.
+    // Its consumer wants nothing any more, so it is removed.
     let (names, raw, _) = written(&mut plans).unwrap();
     assert_eq!((names.len(), raw), (1, vec![]));
-    // A person edits what this version wrote; the hash is still that of what it wrote.
+    // A person edits what this version wrote. The recorded hash is still this version's.
     let mut plans = Plans::default();
     let own = Fragment { consumer: other(), ..fragment() };
     let hash = PlanHash::of(&fragment()).plus(PlanHash::of(&own));

@@ -1,4 +1,5 @@
-//! The status of a Service or Ingress: what it should say, and the write that makes it so.
+//! The status of a Service or Ingress: what it should show, and the write for it. It does no I/O;
+//! `State::next` calls it.
 
 use super::State;
 use crate::controller::consumers::key;
@@ -78,7 +79,8 @@ impl State {
             let proven = !matches!(progress, Progress::Waiting(_));
             self.consumers.prove(&lb, &(kind, key.clone()), proven);
         }
-        // Agents usually catch up within BEHIND: the status says only after that time that they are behind.
+        // Agents usually catch up within BEHIND. The status shows that they are behind only after that
+        // time.
         let behind = progress == Progress::Waiting(Waiting::Agent(Pending::AgentBehind));
         let until = planned.since.map(|since| since + BEHIND).filter(|until| now < *until);
         if let Some(until) = until.filter(|_| behind && same_points && patch.is_some()) {
@@ -90,7 +92,8 @@ impl State {
         }
     }
 
-    /// The status of a Service that has its address alone: kube-proxy balances, a speaker announces.
+    /// The status of a Service without a load balancer: kube-proxy balances, and a speaker announces the
+    /// address.
     fn next_alone(&self, key: &ObjectKey, clock: Timestamp) -> Next {
         let kind = ConsumerKind::Service;
         let Some(shown) = self.boards.services.get(key) else { return Next::Nothing };
@@ -99,7 +102,7 @@ impl State {
         let before =
             render::condition_of(&shown.status.conditions, names::CONDITION_SERVICE_PROGRAMMED);
         let want = status::ConsumerStatus {
-            // As the Service asks for its families, and what drains last.
+            // In the order of the families that the Service asks for; draining addresses last.
             points: decision.shown().into_iter().map(Point::At).collect(),
             programmed: decision.condition(before),
         };
@@ -118,7 +121,7 @@ impl State {
         }
     }
 
-    /// What a Service is told of the DNS name that it asks for.
+    /// The condition of a Service about the DNS name that it asks for.
     fn name_condition(&self, holder: &HolderRef) -> Option<status::Condition> {
         let shown = self.boards.services.get(&holder.key);
         let from_dns = names::CONDITION_ADDRESS_FROM_DNS;
@@ -126,7 +129,8 @@ impl State {
         self.addresses.name_condition(holder, before)
     }
 
-    /// What not all agents do for a consumer, and how many refusals they do not name that may be of it.
+    /// What some agents do not do for a consumer, and how many refusals that their Leases do not list may
+    /// concern it.
     pub(super) fn undone(&self, lb: &Arc<str>, consumer: &ConsumerRef) -> (Undone, usize) {
         let Some(joint) = self.agents.joint(lb) else { return Default::default() };
         let (kind, key) = match consumer.kind {
@@ -140,7 +144,8 @@ impl State {
         in_force::undone(joint, self.certificates.withheld(lb), consumer, listeners)
     }
 
-    /// A consumer that is not ours, or has no status of ours: what we once wrote is taken back.
+    /// The status of a consumer that is not Bowline's, or that should show nothing: what Bowline wrote is
+    /// removed.
     fn next_stranger(&mut self, kind: ConsumerKind, key: &ObjectKey) -> Next {
         let who = (kind, key.clone());
         let patch = match kind {

@@ -1,4 +1,4 @@
-//! Deciding: asks the machines, in this order, and hands what each decides to those that depend on it.
+//! Deciding: asks the machines in this order, and hands each decision to the machines that depend on it.
 //!
 //! ```text
 //!  requests ─▶ addresses ─▶ grants ─▶ ┐
@@ -8,8 +8,8 @@
 //!     └───────────┴── requests that changed ─┘
 //! ```
 //!
-//! A plan can change what a consumer asks for (a consumer that moves needs other addresses), and a grant the plan, so
-//! they take a few rounds. It enqueues; it writes nothing.
+//! A plan can change what a consumer requests (a consumer that moves needs other addresses), and a grant can change the
+//! plan, so the machines take a few rounds. This module enqueues targets and writes nothing; the turn calls it.
 
 use super::State;
 use crate::controller::addresses::{consumer_of, kind_of};
@@ -26,11 +26,11 @@ use bowline_core::planner::{Event, FragmentChange, Grant};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Rounds of planner and address machine in a turn. What is left is decided in the next turn.
+/// Planner/allocator rounds per turn. The rest is decided in the next turn.
 const ROUNDS: usize = 3;
 
 impl State {
-    /// Decides what follows from all that was observed.
+    /// Makes all decisions that follow from the observed events.
     pub(in crate::controller) fn decide(&mut self, now: Uptime) {
         self.inherit_served();
         self.end_served(now);
@@ -50,8 +50,8 @@ impl State {
         }
     }
 
-    /// What Plans and Addresses record may be served, whichever leader planned it: nothing of it is released before an
-    /// agent has applied the first plan of this one.
+    /// Records that what Plans and Addresses name may be served, whichever leader planned it: none of it is released
+    /// before an agent has applied this leader's first plan.
     fn inherit_served(&mut self) {
         if !self.is_complete() {
             return;
@@ -72,7 +72,7 @@ impl State {
         }
     }
 
-    /// What agents have proved not to serve any more may be released.
+    /// Releases what agents have proved not to serve any more.
     fn end_served(&mut self, now: Uptime) {
         let (agents, boards) = (&self.agents, &self.boards);
         self.addresses
@@ -104,13 +104,13 @@ impl State {
         arrivals::is_served(outcome, verdict.as_ref(), planned.change, shown.as_deref(), names)
     }
 
-    /// Tells the address machine what consumers ask for.
+    /// Hands changed address requests to the address machine.
     fn request_addresses(&mut self) {
         for (kind, key) in self.addresses.take_stale() {
             let request = self.address_request(kind, &key);
             self.addresses.request(kind, key, request);
         }
-        // No holder is gone before it is known what Plans hold for it.
+        // Before Plans are known, no holder counts as deleted.
         if self.is_complete() {
             self.addresses.sync();
         }
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// Takes what the address machine decided.
+    /// Takes the address machine's decisions.
     fn allocate(&mut self) {
         let Some(changes) = self.addresses.take() else { return };
         let addresses::Changes { writes, confirm, decisions, notices, pools } = changes;
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// The addresses of a Service are these.
+    /// Hands the addresses of a Service to the planner.
     fn grant(&mut self, kind: ConsumerKind, key: ObjectKey, grant: Grant) {
         self.planner.handle(Event::Granted(kind, key.clone(), grant));
         if self.is_alone(kind, &key) {
@@ -166,7 +166,8 @@ impl State {
         self.outbox.enqueue(Target::Consumer(kind, key));
     }
 
-    /// The addresses of a load balancer are these; it serves all its consumers there, from the next change on.
+    /// Hands the addresses of a load balancer to the planner. All its consumers are served at them from the next
+    /// change on.
     fn grant_load_balancer(&mut self, holder: HolderRef, grant: Grant) {
         let (lb, change) = (Arc::clone(&holder.key.name), self.plans.change() + 1);
         let served = self.addresses.serve_holder(holder.clone(), &lb, grant.served(), change);
@@ -184,7 +185,7 @@ impl State {
         self.outbox.enqueue(Target::LoadBalancer(lb));
     }
 
-    /// What the owner of a Service that has its address alone should be told.
+    /// The problems that the owner of a Service without a load balancer is told.
     fn problems_alone(&self, key: &ObjectKey) -> Vec<(ConsumerRef, Problem)> {
         let Some(holder) = self.holder(ConsumerKind::Service, key) else { return Vec::new() };
         let problem = self.addresses.decision(&holder).and_then(Decision::problem);
@@ -192,7 +193,7 @@ impl State {
         consumer_of(holder).into_iter().zip(problem).collect()
     }
 
-    /// Tells admission which consumers want seats, and the planner which have one.
+    /// Tells admission which consumers want seats, and the planner which of them have one.
     fn admit(&mut self) {
         self.seats.want(self.planner.wants());
         let Some(changes) = self.seats.take(&mut self.outbox) else { return };
@@ -205,7 +206,7 @@ impl State {
         }
     }
 
-    /// Takes what the planner decided.
+    /// Takes the planner's decisions.
     fn plan(&mut self, now: Uptime) {
         let changes = self.planner.take();
         let change = self.plans.begin_change();
@@ -229,7 +230,7 @@ impl State {
         }
     }
 
-    /// A consumer wants something else on a load balancer.
+    /// Takes in a changed fragment of a consumer on a load balancer.
     fn plan_fragment(&mut self, fragment: &FragmentChange, change: u64, now: Uptime) {
         let FragmentChange { load_balancer: lb, consumer, parts } = fragment;
         let certificates = &self.certificates;
@@ -239,14 +240,14 @@ impl State {
         let addresses = listeners.map(|listener| listener.address).collect();
         self.addresses.serve(consumer, lb, addresses, change);
         let who = key_of(consumer);
-        // A fragment on a load balancer that the consumer leaves says nothing about the one that it moves to.
+        // A fragment on the load balancer that a consumer leaves says nothing about the one that it moves to.
         let goes = self.planner.outcome(who.0, &who.1).and_then(Outcome::load_balancer);
         if goes.is_none_or(|goes| goes == lb) {
             self.consumers.replan(who, change, now);
         }
     }
 
-    /// Something else became of a consumer.
+    /// Takes in the changed outcome of a consumer.
     fn observe_outcome(
         &mut self,
         consumer: &ConsumerRef,
@@ -275,7 +276,7 @@ impl State {
         self.outbox.enqueue(Target::Consumer(who.0, who.1));
     }
 
-    /// Takes what the binder decided.
+    /// Takes the binder's decisions.
     fn bind(&mut self) {
         let boards = &self.boards;
         let news = |op: &_| {
@@ -286,7 +287,7 @@ impl State {
         self.bindings.decide(news, &mut self.outbox);
     }
 
-    /// This process has begun to lead: every target is looked at, and every problem announced.
+    /// Enqueues every target and announces every problem, because this process has begun to lead.
     fn enqueue_everything(&mut self) {
         self.consumers.tell_all_again(&mut self.outbox);
         let (boards, outbox) = (&self.boards, &mut self.outbox);

@@ -1,4 +1,5 @@
-//! The status of a LoadBalancer: what it should say, how often it is written, and the write that makes it so.
+//! The status of a LoadBalancer: what it should show, how often it is written, and the write for it. It does no I/O;
+//! `State::next` calls it.
 
 use super::State;
 use crate::controller::render;
@@ -34,11 +35,12 @@ impl State {
         if again.is_some() {
             waiting = None;
         }
-        // No agent has renewed since this leader watches, so none is known to be live: a renewal or the expiry tells.
+        // No agent has renewed since this leader began to watch, so none is known to be live. A renewal or its expiry
+        // enqueues the load balancer again.
         if self.agents.are_unsure(lb) && waiting.is_none() && !running {
             return Next::Nothing;
         }
-        // Lists that change often are written now and then, and not gone through in between.
+        // Lists that change often are written at intervals, and not built in between.
         if let Some(at) = self.status_writes.next(lb, now).filter(|_| running == waiting.is_none())
         {
             return Next::Later(at);
@@ -98,13 +100,13 @@ impl State {
         let patch = render::load_balancer_patch(&rendered, &shown.version);
         self.status_writes.wrote(lb, now);
         if again.is_some() {
-            // Looked at again when the answer comes.
+            // Ask again when the write is answered.
             self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
         }
         Next::Write(Write::LoadBalancer(Arc::clone(lb), patch), tried)
     }
 
-    /// What the status of a load balancer is to say of its addresses, where it says this now.
+    /// The condition of a load balancer about its addresses; `before` is the present one.
     fn assigned(&self, lb: &Arc<str>, before: Option<Condition>) -> Option<Condition> {
         let (kind, key) = (ConsumerKind::LoadBalancer, ObjectKey::new("", Arc::clone(lb)));
         self.address_request(kind, &key).filter(|claim| !claim.wants_nothing())?;

@@ -1,6 +1,6 @@
-//! The next write of each target, if it needs one: asks the part that owns the target. A look may also acknowledge a
+//! The next write of each target, if it needs one: asks the part that owns the target. Asking may also acknowledge a
 //! status to the address machine, answer a machine whose write is out of date, and replan fragments that no agent can
-//! read. The turn carries the write out.
+//! read. It does no I/O: the turn carries the write out.
 
 use super::State;
 use crate::controller::certificates::{CertificateStep, Certificates, Needed};
@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a load balancer is looked at that is still being wiped.
+/// Requeue interval while a load balancer is being wiped.
 const WIPING: Duration = Duration::from_secs(1);
 
 impl State {
@@ -70,8 +70,8 @@ impl State {
         }
     }
 
-    /// The status of a consumer is as it should be, or is about to be looked at again: addresses that it does not show
-    /// may be released.
+    /// Tells the address machine which addresses a consumer's status shows: its other addresses may be released. Called
+    /// when the status needs no write now.
     pub(super) fn acknowledge(&mut self, kind: ConsumerKind, key: &ObjectKey) {
         let shown = self.boards.addresses(kind, key);
         if let (Some(holder), Some(addresses)) = (self.holder(kind, key), shown) {
@@ -79,7 +79,7 @@ impl State {
         }
     }
 
-    /// Entries of dead agents are removed from the Lease, whose room all agents share.
+    /// The write that removes dead agents' entries from a Lease. All agents share the Lease's room.
     fn next_agents(&self, lb: &Arc<str>, now: Uptime) -> Next {
         match self.agents.dead(lb, self.provisions.is_reached(lb), now) {
             dead if dead.is_empty() => Next::Nothing,
@@ -93,7 +93,7 @@ impl State {
         self.seats.next_leaver(consumer, lb, claim.map(|claim| claim.key.clone()))
     }
 
-    /// The binder's write of a load balancer, then admission's: both are of one object, and one is under way at a time.
+    /// The next write of the binder, then of admission. Both write the same object, so only one is under way at a time.
     fn next_binding(&mut self, lb: &Arc<str>, now: Uptime, clock: Timestamp) -> Next {
         let shown = self.boards.load_balancers.get(lb);
         let (bindings, outbox) = (&mut self.bindings, &mut self.outbox);
@@ -116,7 +116,7 @@ impl State {
     }
 
     /// Recycles or deprovisions a load balancer whose claim is deleted, once nothing is planned for it and its agents
-    /// have reported so.
+    /// have reported an empty plan.
     fn next_job(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         let Some(job) = self.bindings.job(lb) else { return Next::Nothing };
         let shown = self.boards.load_balancers.get(lb);
@@ -124,7 +124,7 @@ impl State {
         let same = known.is_some_and(|it| it.uid == job.uid && it.tie.uid() == job.claim.as_ref());
         let empty = self.planner.consumers(lb).next().is_none() && self.plans.is_empty(lb);
         let (id, kind) = (job.id, job.kind);
-        // Proxies that are removed need not report that they have nothing to do.
+        // Agents that are removed with their load balancer need not report.
         let made = shown.and_then(|it| it.status.made.clone());
         if let Some(made) = made.filter(|_| same && empty && kind == binder::JobKind::Deprovision) {
             return self.provisions.next_removal(lb, made, id, now);
@@ -149,7 +149,7 @@ impl State {
             return Next::Nothing;
         };
         self.provisions.note_door(&made, lb);
-        // Of a class that is deleted it is unknown what it would say: the objects stay as they are.
+        // If the class is deleted, the wanted objects are unknown, so the existing ones stay unchanged.
         let class = shown.status.known.class.as_ref();
         let Some(class) = class.and_then(|class| self.bindings.class(class)) else {
             return Next::Nothing;
@@ -175,7 +175,7 @@ impl State {
         })
     }
 
-    /// What `core::cookies` says of the Secret with the key that signs cookies.
+    /// The write that `core::cookies` decides for the cookie Secret.
     fn next_cookies(&self, lb: &Arc<str>) -> Next {
         let driven = self.boards.driven(lb).unwrap_or_default();
         let (uid, shown) = (self.uid(lb), self.boards.cookies.get(lb));
@@ -197,7 +197,7 @@ impl State {
         if needed.certificates.is_empty() && self.certificates.get(lb).is_none() {
             return Next::Nothing;
         }
-        // A Plan that still refers to a certificate must find it.
+        // Certificates are removed only when no Plan refers to them any more.
         let written = self.plans.is_settled(lb);
         let certificates = self.certificates.entry(lb);
         let next = certificates.next(lb, uid.as_deref(), needed, written, now);
@@ -218,7 +218,7 @@ impl State {
         }
     }
 
-    /// Other certificates have no room than before: their Ingresses are told.
+    /// Takes in changed withheld certificates: warns and enqueues the Ingresses that they concern.
     fn withhold(&mut self, lb: &Arc<str>) {
         let now = self.withheld_from(lb);
         let before = self.certificates.withhold(lb, now);
@@ -229,12 +229,12 @@ impl State {
         }
         let concerned = before.iter().chain(now).map(|it| key_of(&it.consumer));
         self.outbox.enqueue_all(concerned.map(|(kind, key)| Target::Consumer(kind, key)));
-        // A fragment that waited for a certificate without room waits no longer.
+        // A fragment does not wait for a withheld certificate.
         self.outbox.enqueue(Target::Plans(Arc::clone(lb)));
         self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
     }
 
-    /// The certificates that have no room on a load balancer, each on the Ingress that it concerns; sorted.
+    /// A refusal for each Ingress whose certificate is withheld, sorted.
     fn withheld_from(&self, lb: &Arc<str>) -> Vec<Refusal> {
         let withheld = self.certificates.get(lb).map(Certificates::withheld);
         let Some(withheld) = withheld.filter(|it| !it.is_empty()) else { return Vec::new() };
@@ -257,10 +257,10 @@ impl State {
         self.plan_anew(lb, now);
         let (uid, certificates, change) = (self.uid(lb), &self.certificates, self.plans.change());
         let Some(plans) = self.plans.get_mut(lb) else { return Next::Nothing };
-        // Certificates first: the agent finds them when it reads the Plan.
+        // Certificates are written first, so that the agent finds them when it reads the Plan.
         let released = plans.release(|hash| certificates.lacks(lb, hash), now);
         if released && plans.has_foreign() {
-            // Only now it is known which fragments stay as another version wrote them.
+            // Only now is it known which unread fragments stay.
             let hash = plans.with_foreign(self.planner.hash(lb));
             self.agents.record_planned(lb, hash, change);
         }
@@ -274,7 +274,7 @@ impl State {
         Next::Write(Write::Plan(write, uid.unwrap_or_default()), tried)
     }
 
-    /// What another version wrote is planned anew where an agent serves nothing of it; see [`Refusal::unread`].
+    /// Replans unread fragments that an agent cannot read either; see [`Refusal::unread`].
     fn plan_anew(&mut self, lb: &Arc<str>, now: Uptime) {
         if !self.plans.get(lb).is_some_and(Plans::has_foreign) {
             return;
@@ -302,7 +302,7 @@ fn needed<'a>(planner: &'a Planner, lb: &str) -> Needed<'a> {
     Needed {
         certificates: planner.certificates(lb),
         revision: planner.certificates_revision(lb),
-        // One that has a claim is used from its namespace only.
+        // A load balancer with a claim is used from the claim's namespace only.
         alone: planner.load_balancer(lb).is_some_and(|it| it.claim.is_some()),
     }
 }

@@ -61,7 +61,7 @@ impl State {
         }
     }
 
-    /// Time has passed: renewals of agents may have expired.
+    /// Lets renewals of agents expire.
     pub(in crate::controller) fn tick(&mut self, now: Uptime) {
         for news in self.agents.tick(now) {
             self.agents_changed(&news);
@@ -73,7 +73,7 @@ impl State {
         self.outbox.enqueue_all(dead.map(|lb| Target::Agents(Arc::clone(lb))));
     }
 
-    /// A DNS name was looked up.
+    /// Takes in the answer for a DNS name.
     pub(in crate::controller) fn found(&mut self, name: Name, report: Report) {
         let services = self.addresses.found(name, report);
         let services = services.into_iter().map(|key| Target::Consumer(ConsumerKind::Service, key));
@@ -179,7 +179,7 @@ impl State {
         self.observe_planned(Kind::Claim, planned, |it| (it.key.clone(), Object::Claim(it)));
     }
 
-    /// The watch, or the answer to a write, shows a claim. It brings back none that was deleted meanwhile.
+    /// Takes in a claim from a watch or a write answer. A claim that is already deleted is ignored.
     pub(super) fn put_claim(&mut self, shown: Shown<ClaimShown>) {
         if self.bindings.is_buried(&shown.status.known.uid) {
             return;

@@ -1,3 +1,5 @@
+//! Tests of the controller's state: events in, writes out.
+
 mod addresses;
 mod bindings;
 mod contended;
@@ -22,7 +24,7 @@ fn load_balancer(version: u32, status: &Value) -> Value {
     json!({"metadata": metadata, "spec": spec, "status": status})
 }
 
-/// The status that a merge patch leads to where there was none.
+/// The status that a merge patch produces from an empty one.
 fn merged(patch: &Value) -> Value {
     let fields = patch["status"].as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
     fields.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -32,7 +34,7 @@ fn shown(object: Value) -> Shown<LoadBalancerShown> {
     testing::seen_load_balancer(object).shown
 }
 
-/// A state that knows the load balancer, at this time.
+/// A state that has observed the load balancer at this time.
 fn with_load_balancer(now: Uptime) -> State {
     let mut state = State::new(Config::default(), Default::default());
     state.observe(testing::load_balancer(load_balancer(1, &json!({}))), now);
@@ -54,8 +56,7 @@ fn cookies(version: u32, owner: &str, data: &Value) -> CookiesSeen {
     CookiesSeen::of(&serde_json::from_value(secret).unwrap())
 }
 
-/// The write of the Secret with what cookies are signed with: the version it changes, and whether the
-/// secret in it is another.
+/// The write of the cookie Secret: the version that it replaces, and whether it writes a new key.
 fn cookies_write(state: &mut State, now: Uptime) -> Option<(Option<String>, bool)> {
     match state.next(&Target::Cookies("edge".into()), now, Timestamp::UNIX_EPOCH) {
         Next::Write(Write::Cookies(write), _) => Some((write.version, write.anew)),
@@ -76,7 +77,8 @@ fn what_cookies_are_signed_with_is_made_once_and_anew_only_where_it_is_lost() {
         |version, owner, data| Observed::Cookies(Seen::Apply(cookies(version, owner, data)));
     state.observe(apply(1, "u", &good), now);
     assert_eq!(cookies_write(&mut state, now), None);
-    // It belonged to another load balancer of this name: clients keep their cookies.
+    // The Secret belonged to another load balancer of this name: the key stays, so clients keep their
+    // cookies.
     state.observe(apply(2, "before", &good), now);
     assert_eq!(cookies_write(&mut state, now), Some((Some("2".to_owned()), false)));
     state.observe(apply(3, "u", &short), now);

@@ -1,4 +1,5 @@
-//! The answers to writes: each goes to the part that wanted the write, and enqueues what waits for it.
+//! The answers to writes: hands each to the part that wanted the write, and enqueues the targets that waited for it.
+//! It does no I/O; the turn calls it.
 
 use super::State;
 use crate::controller::kinds::Parts;
@@ -18,11 +19,11 @@ use bowline_core::planner::{Event, Read};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// So long a Plan of which the API drops fields is not written again.
+/// How long a Plan is not written again after the API dropped fields of it.
 const OLD_KIND: Duration = Duration::from_secs(60);
 
 impl State {
-    /// A write is sent: from now on a Plan may hold what is written, whatever the watch shows of it.
+    /// A write is sent. From now on a Plan may hold what is written, whatever the watch shows.
     pub(in crate::controller) fn sends(&mut self, target: &Target, write: &Write) {
         if let (Target::Plans(lb), Write::Plan(plan, _)) = (target, write) {
             debug_assert_eq!(plan.name, names::plan_name(lb, plan.write.index()));
@@ -30,14 +31,14 @@ impl State {
         }
     }
 
-    /// The API refused a write: nothing of it is there.
+    /// The API refused a write: it changed nothing.
     pub(in crate::controller) fn unwritten(&mut self, target: &Target, tried: &Tried) {
         if let (Target::Plans(lb), Some(index)) = (target, names::plan_index(&tried.name)) {
             self.planner.handle(Event::WriteFailed(Arc::clone(lb), index));
         }
     }
 
-    /// A write has succeeded: the change of it that people may want to see.
+    /// Takes in the answer to a write. Returns the change to publish.
     pub(in crate::controller) fn wrote(
         &mut self,
         target: &Target,
@@ -116,7 +117,7 @@ impl State {
         None
     }
 
-    /// The status of a Service or Ingress was written: where it can be reached, if that is news.
+    /// Takes in the written status of a Service or Ingress. Returns where clients reach it, if that changed.
     fn wrote_consumer(
         &mut self,
         kind: ConsumerKind,
@@ -136,14 +137,14 @@ impl State {
         self.live(kind, key).filter(|after| before.as_ref() != Some(after))
     }
 
-    /// Where a consumer can be reached, as its status says now.
+    /// Where clients reach a consumer, from its status.
     fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
         let points = self.boards.points(kind, key)?;
         let consumer = self.planner.outcome(kind, key)?.consumer.clone();
         (!points.is_empty()).then_some(Change::Live { consumer, points })
     }
 
-    /// The answer to a write shows a load balancer or claim.
+    /// Takes in the load balancer or claim that a write answer shows.
     fn put_found(&mut self, answer: StepReply) {
         let (StepReply::Ok(Some(found)) | StepReply::Conflict(Some(found))) = answer else {
             return;
@@ -163,7 +164,7 @@ impl State {
         if news {
             self.planner.handle(Event::Recorded(done.record()));
         }
-        // The API has changed nothing, and what it has is not what was sent.
+        // The API kept the version and holds something other than what was sent.
         let kept = version.is_some() && version == done.version;
         if kept && !news && plans.lacks(&done.write) {
             tracing::warn!(
@@ -182,7 +183,7 @@ impl State {
         self.outbox.enqueue(Target::Certificates(Arc::clone(lb)));
     }
 
-    /// The objects that serve a load balancer of a class were looked at.
+    /// Takes in the observed state of a load balancer's provisioned objects.
     pub(super) fn provisioned(&mut self, lb: &Arc<str>, after: &Provisioned, now: Uptime) {
         let uid = self.uid(lb);
         let known = self.provisions.provisioned(lb, uid, after, now, &mut self.outbox);
@@ -191,7 +192,7 @@ impl State {
         }
     }
 
-    /// A consumer that seems to have left a load balancer, as a read shows it. None: it is deleted.
+    /// Takes in the read of a consumer that seems to have left a load balancer. None: it is deleted.
     fn looked_at(&mut self, consumer: ConsumerRef, lb: Arc<str>, found: Option<&Read>) {
         let claim = |it: &(ObjectKey, Option<Arc<str>>)| binder::ClaimRef {
             key: it.0.clone(),
@@ -201,7 +202,7 @@ impl State {
         let planned = planned.map(|lb| lb.claim.as_ref().map(claim));
         let shown = self.boards.load_balancers.get(&lb);
         let shown = shown.map(|shown| shown.status.known.tie.claim.clone());
-        // While the planner does not know the load balancer as it is, no consumer has left it.
+        // While the planner has not seen the load balancer's present claim, no consumer has left it.
         let wants = found.is_some_and(|read| {
             planned != shown
                 || self.planner.belongs(read, &lb)
@@ -210,7 +211,7 @@ impl State {
         self.seats.confirmed(consumer, lb, wants);
     }
 
-    /// Whether the object that a write concerned is still at the version that the write replaces, as far as is known.
+    /// Whether the object of a write is still at the version that the write replaces, as far as is known.
     pub(in crate::controller) fn is_at(&self, target: &Target, tried: &Tried) -> bool {
         let boards = &self.boards;
         let known = match target {
@@ -238,7 +239,8 @@ impl State {
         known == tried.version.as_deref()
     }
 
-    /// An object could not be written: the others of its target go on until then. False: the target is one object.
+    /// Records that the write of one of a target's objects failed. The others go on; this one is retried later.
+    /// False: the target has only one object.
     pub(in crate::controller) fn refused_write(
         &mut self,
         target: &Target,
@@ -263,7 +265,7 @@ impl State {
         true
     }
 
-    /// A Secret that is not ours has the name of one of ours: the load balancer's administrator is told.
+    /// Warns the load balancer's administrator that a foreign Secret has the name of one of Bowline's.
     pub(in crate::controller) fn taken(&mut self, target: &Target, tried: &Tried) {
         let (Target::Cookies(lb) | Target::Certificates(lb)) = target else { return };
         let Some(uid) = self.uid(lb) else { return };

@@ -1,3 +1,5 @@
+//! Tests of the turn, with writes that reach no API.
+
 use super::super::work::{MOST_RECORDS, MOST_WRITES};
 use super::*;
 use crate::announcer;
@@ -9,7 +11,7 @@ use bowline_core::planner::Config;
 use kube::{Client, Error};
 use serde_json::json;
 
-/// The turns of a leader whose writes reach no API.
+/// The turn of a leader whose writes reach no API.
 fn leader() -> Turn {
     let server = kube::Config::new("http://127.0.0.1:9".parse().unwrap());
     let client = Client::try_from(server).unwrap();
@@ -52,7 +54,8 @@ async fn it_is_not_ready_while_cookie_secrets_hold_up_the_first_plans() {
     assert_eq!(turn.busy.keys().filter(cookies).count(), MOST_RECORDS);
     assert!(!turn.busy.keys().any(work::is_awaited));
     assert_eq!(turn.context.readiness.missing(), [FIRST_PLAN]);
-    // The writes have ended, there is nothing to plan, and the last cookie secret holds nothing up.
+    // The writes have ended, there is nothing to plan, and the missing cookie Secret does not block
+    // readiness.
     turn.busy.clear();
     turn.write(now);
     assert!(turn.busy.keys().any(|target| matches!(target, Target::Cookies(_))));
@@ -75,7 +78,7 @@ async fn what_the_watch_shows_of_a_cookie_secret_ends_the_waiting_and_its_growth
     assert!(turn.state.outbox.has(&target));
 }
 
-/// A class, or a load balancer that it made in a cluster.
+/// A LoadBalancer that a class provisioned in a cluster.
 fn made(name: &str) -> Observed {
     testing::load_balancer(json!({
         "metadata": {

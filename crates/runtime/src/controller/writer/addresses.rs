@@ -1,5 +1,6 @@
-//! Carries out what the address machine says: writes of Address objects and reads of their holders. Each write is exclusive or under a version; what is there after a conflict is
-//! read and reported, never overruled.
+//! Carries out the address machine's writes of Address objects and its reads of holders. Each write is an exclusive
+//! create or names the version that it replaces. After a conflict the current object is read and reported, never
+//! overwritten. `Writer::perform` calls it.
 
 use super::{Reply, Writer, params};
 use crate::patience::answer;
@@ -14,11 +15,11 @@ use kube::{Error, ResourceExt as _};
 use std::net::IpAddr;
 
 impl Writer {
-    /// Writes an Address object, and says how that ended.
+    /// Writes an Address object, and returns the result.
     pub(in crate::controller) async fn address(&self, write: addresses::Write) -> Reply {
         let result = match self.write_address(&write).await {
             Ok(written) => written,
-            // Who creates is told of a conflict only; else the kind itself is not there.
+            // For a create only 409 is a conflict; 404 means that the kind itself does not exist.
             Err(Error::Api(status))
                 if status.code == 409
                     || status.code == 404 && !matches!(write.op, Op::Create(_)) =>
@@ -57,8 +58,8 @@ impl Writer {
         }
     }
 
-    /// The state is behind the status subresource: where it is another one it takes a write of its own.
-    /// One that is not there means Active.
+    /// The state is behind the status subresource: where it differs, it takes a write of its own. A missing state means
+    /// Active.
     async fn state(
         &self,
         api: &Api<Address>,
@@ -83,7 +84,7 @@ impl Writer {
         Ok(addresses::Written::Ok(version(&after)))
     }
 
-    /// What there is in place of what was to be written.
+    /// The conflict, with the Address object as it is now.
     async fn found(&self, address: IpAddr) -> addresses::Written {
         let api: Api<Address> = Api::all(self.client.clone());
         match answer(api.get_opt(&address_name(address))).await {
@@ -92,7 +93,7 @@ impl Writer {
         }
     }
 
-    /// Whether somebody of whom an Address speaks is there.
+    /// Whether the holder that an Address names exists.
     pub(in crate::controller) async fn exists(&self, holder: &HolderRef) -> Result<bool, Error> {
         let (namespace, name) = (&*holder.key.namespace, &*holder.key.name);
         let client = self.client.clone();
@@ -114,8 +115,8 @@ impl Writer {
     }
 }
 
-/// Whether a server has all that it was sent. One with an older definition of the kind drops what that
-/// does not have, and to write it again at once would never end.
+/// Whether the API kept all that it was sent. An API with an older CRD drops fields that it does not know; writing them
+/// again at once would never end.
 fn is_kept(sent: &Address, after: &Address) -> bool {
     let said = |it| convert::record(it).map(|it| (it.content.pool, it.content.holders));
     said(sent) == said(after)
@@ -135,7 +136,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
 
-    /// A server that has what it is sent, but for these fields of holders. Answers one request.
+    /// An API that keeps what it is sent, except for these fields of holders. Answers one request.
     async fn server(drops: &'static [&'static str]) -> Writer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -162,7 +163,7 @@ mod tests {
         Writer { client, namespace: "bowline-system".to_owned() }
     }
 
-    /// A server that knows nothing.
+    /// An API that has no objects.
     async fn empty_server() -> Writer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());

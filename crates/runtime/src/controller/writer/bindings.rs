@@ -1,6 +1,6 @@
-//! Carries out what the binder says: writes of LoadBalancers and claims, and reads that confirm what a watch
-//! seems to say. Each write is exclusive or under a version; what is there after a conflict is read and
-//! reported, never overruled.
+//! Carries out the binder's and admission's writes of LoadBalancers and claims, and the reads that confirm a
+//! deletion or a leave. Each write is an exclusive create or names the version that it replaces. After a
+//! conflict the current object is read and reported, never overwritten. `Writer::perform` calls it.
 
 use super::super::shown::{ClaimShown, LoadBalancerShown, Shown};
 use super::{Failure, Reply, Writer, params, patch_params};
@@ -20,16 +20,16 @@ use serde_json::Value;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// What to do to a LoadBalancer or a claim.
+/// An operation on a LoadBalancer or a claim.
 #[derive(Debug)]
 pub(in crate::controller) enum Step {
-    /// Make it; that there is one is a conflict.
+    /// Create it. If it exists, that is a conflict.
     Create(Box<LoadBalancer>),
     /// Patch it.
     Amend(Value),
     /// Patch its status.
     Status(Value),
-    /// Delete it, if it still is this one.
+    /// Delete it, if uid and version are still these.
     Delete {
         /// Its uid.
         uid: Arc<str>,
@@ -38,7 +38,7 @@ pub(in crate::controller) enum Step {
     },
 }
 
-/// A LoadBalancer or claim as it is.
+/// A LoadBalancer or claim as it was read.
 #[derive(Debug)]
 pub(in crate::controller) enum Current {
     LoadBalancer(Box<Shown<LoadBalancerShown>>),
@@ -46,7 +46,7 @@ pub(in crate::controller) enum Current {
 }
 
 impl Current {
-    /// The same, as the binder knows it.
+    /// The object in the binder's terms.
     pub(in crate::controller) fn object(&self) -> Box<binder::Object> {
         Box::new(match self {
             Self::LoadBalancer(shown) => binder::Object::LoadBalancer(shown.status.known.clone()),
@@ -55,21 +55,21 @@ impl Current {
     }
 }
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug)]
 pub(in crate::controller) enum StepReply {
-    /// It was carried out; this is there now.
+    /// It succeeded; this is the object now. None: it is deleted.
     Ok(Option<Current>),
-    /// It was not, because this is there.
+    /// The object has changed; this is the object now. None: it does not exist.
     Conflict(Option<Current>),
-    /// It was not, or nobody knows.
+    /// It failed, or its result is unknown.
     Failed,
-    /// It was not, because the API says this.
+    /// The API refused it with this message.
     Refused(Arc<str>),
 }
 
 impl StepReply {
-    /// The same, as the binder is told of it.
+    /// The result in the binder's terms.
     pub(in crate::controller) fn written(&self) -> binder::Written {
         let object = |found: &Option<Current>| found.as_ref().map(Current::object);
         match self {
@@ -117,8 +117,9 @@ impl Writer {
         Ok(Reply::Claim(Box::new(Shown::<ClaimShown>::of(&after))))
     }
 
-    /// A Service or Ingress as it is, if it is still the same one, and all that says whether it belongs on a
-    /// load balancer that names this claim.
+    /// Reads a Service or Ingress that seems to have left a load balancer, with all that decides whether it
+    /// still belongs there; the load balancer is bound to this claim. The answer has no object if the
+    /// consumer does not exist or has another uid.
     pub(in crate::controller) async fn leaver(
         &self,
         consumer: ConsumerRef,
@@ -169,7 +170,7 @@ impl Writer {
         Ok(Reply::Leaver(consumer, lb, Some(Box::new(read))))
     }
 
-    /// What the API says of something that seems to be gone.
+    /// Reads a claim or load balancer that seems to be deleted.
     pub(in crate::controller) async fn look_for(&self, subject: Subject) -> Result<Reply, Failure> {
         let version = match &subject {
             Subject::Claim { key, uid, .. } => {
@@ -191,7 +192,7 @@ fn version(object: &impl Resource) -> Version {
     Version(object.meta().resource_version.as_deref().unwrap_or_default().into())
 }
 
-/// Changes an object; what it is then. None: it is gone.
+/// Carries out a step on an existing object, and returns the object. None: it is deleted.
 async fn amend<K>(api: &Api<K>, name: &str, step: Step) -> Result<Option<K>, Error>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -211,14 +212,14 @@ where
             let params =
                 DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             let deleted = answer(api.delete(name, &params)).await?;
-            // Where finalizers hold it the answer is the object.
+            // While finalizers hold the object, the answer still contains it.
             Ok(deleted.left())
         }
         Step::Create(_) => Ok(None),
     }
 }
 
-/// How a step ended. What is there after a conflict is read.
+/// The result of a step. After a conflict it reads the current object.
 async fn settled<K>(
     api: &Api<K>,
     name: &str,

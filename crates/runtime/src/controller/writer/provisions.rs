@@ -1,6 +1,6 @@
-//! Makes and removes, in a cluster, what serves a load balancer that a class made: the shell around
-//! `bowline_api::provisioned_objects`, which says what each object should be, and `bowline_drivers::provision`, which goes
-//! from one step to the next. Creates are exclusive, changes and deletions are under a version or a uid.
+//! Creates, repairs and removes the provisioned objects of a load balancer. It is the shell around
+//! `bowline_api::provisioned_objects`, which says what each object should be, and `bowline_drivers::provision`, which
+//! chooses the steps. Creates are exclusive; updates name a version and deletions a uid. `Writer::perform` calls it.
 
 use super::{Reply, Writer, params, patch_params};
 use crate::patience::answer;
@@ -15,17 +15,17 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How what was made for a load balancer is.
+/// The observed state of a provisioned load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Provisioned {
-    /// Whether it serves.
+    /// Whether its proxies are ready.
     pub(in crate::controller) standing: Standing,
-    /// Where clients reach it. None: that could not be read.
+    /// Where clients reach it. None: the Service was not read.
     pub(in crate::controller) reach: Option<Reach>,
 }
 
 impl Writer {
-    /// Makes what is missing, mends what is different, and looks how it is.
+    /// Creates missing objects, repairs different ones, and returns the observed state.
     pub(in crate::controller) async fn provision(&self, wish: Wish) -> Reply {
         let objects = Objects::new(self, wish.made.clone(), Some(wish));
         let standing = match make(&objects).await {
@@ -45,7 +45,7 @@ impl Writer {
         Reply::Provisioned(Box::new(Provisioned { standing, reach: objects.reach() }))
     }
 
-    /// Removes all of it. False: it is on its way.
+    /// Removes the provisioned objects. False: the removal is still going on.
     pub(in crate::controller) async fn deprovision(&self, id: binder::Id, made: Made) -> Reply {
         let objects = Objects::new(self, made, None);
         let result = match remove(&objects).await {
@@ -57,14 +57,14 @@ impl Writer {
     }
 }
 
-/// The objects of one load balancer.
+/// The provisioned objects of one load balancer.
 struct Objects {
     client: Client,
     own: String,
     made: Made,
-    /// What they should be. None: gone.
+    /// What they should be. None: they should not exist.
     wish: Option<Wish>,
-    /// As they were found last.
+    /// The objects as they were read last. Null: the object does not exist.
     seen: Mutex<BTreeMap<Part, Value>>,
 }
 
@@ -88,7 +88,7 @@ impl Objects {
         (Api::namespaced_with(self.client.clone(), &namespace, &resource), name)
     }
 
-    /// Such as `Service kube-system/edge`.
+    /// The object's name for messages, such as `Service kube-system/edge`.
     fn say(&self, part: Part) -> String {
         let (namespace, name) = self.made.place(part, &self.own);
         format!("{} {namespace}/{name}", part.kind().1)
@@ -114,7 +114,7 @@ impl Objects {
         })
     }
 
-    /// What the Deployment says of its copies.
+    /// The state of the rollout, from the Deployment's status.
     fn standing(&self) -> Standing {
         let seen = self.seen.lock();
         match Standing::of(&rollout(seen.get(&Part::Proxies).unwrap_or(&Value::Null))) {
@@ -127,7 +127,7 @@ impl Objects {
         }
     }
 
-    /// Where the Service is reached, if it was read. What is not ours leads nowhere.
+    /// Where clients reach the Service. None: it was not read. A foreign Service gives no addresses.
     fn reach(&self) -> Option<Reach> {
         let seen = self.seen.lock();
         let door = seen.get(&Part::Door)?;
@@ -146,7 +146,7 @@ impl Objects {
             uid: text(&metadata["uid"]),
             version: Version(text(&metadata["resourceVersion"])),
         };
-        // Agents make their Lease, and name no owner.
+        // Agents create their Lease and set no owner on it.
         if part != Part::Lease && !self.made.owns(object) {
             return Found::Foreign;
         }
@@ -174,7 +174,7 @@ impl Provisioner for Objects {
                 Ok(object) => serde_json::to_value(object).unwrap_or_default(),
                 Err(Error::Api(status)) if status.code == 404 => {
                     self.seen.lock().insert(part, Value::Null);
-                    // A server that has not the kind has no object to miss.
+                    // If the API does not know the kind at all, its 404 names no object: there is nothing to create.
                     let named = status.details.as_ref().is_some_and(|it| !it.name.is_empty());
                     if named {
                         all.push((part, Found::Missing));

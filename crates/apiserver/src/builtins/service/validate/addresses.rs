@@ -1,4 +1,4 @@
-//! What is wrong with the cluster addresses of a Service and their families.
+//! The validation of a Service's cluster addresses and IP families. It does no I/O.
 
 use super::super::super::fields::{Findings, text, texts};
 use super::super::super::ip;
@@ -6,7 +6,7 @@ use super::super::{EXTERNAL_NAME, is_headless, kind};
 use crate::error::FieldError;
 use serde_json::{Value, json};
 
-/// `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy` by themselves and with each other.
+/// Validates `clusterIP`, `clusterIPs`, `ipFamilies` and `ipFamilyPolicy`, alone and together.
 pub(in crate::builtins::service) fn cluster_ips(
     object: &Value,
     old: Option<&Value>,

@@ -1,10 +1,10 @@
-//! What of a Service may not change once it is set.
+//! The validation of fields of a Service that must not change once they are set. It does no I/O.
 
 use super::super::super::fields::{Findings, int, list};
 use super::super::{EXTERNAL_NAME, LOAD_BALANCER, is_headless, kind, needs_health_check};
 use serde_json::{Value, json};
 
-/// What may not change.
+/// Validates the changes of a Service.
 pub(super) fn changes(object: &Value, old: &Value, found: &mut Findings) {
     let external = kind(object) == EXTERNAL_NAME || kind(old) == EXTERNAL_NAME;
     let headless = (is_headless(old), is_headless(object));
@@ -28,8 +28,8 @@ pub(super) fn changes(object: &Value, old: &Value, found: &mut Findings) {
     }
 }
 
-/// A list of at most one value per family: the first stays, the second may come, and may go with
-/// `SingleStack`.
+/// Validates a list of at most one value per family: the first must stay; a second may be added,
+/// and removed with `SingleStack`.
 fn list_change(object: &Value, old: &Value, field: &str, one: &str, found: &mut Findings) {
     let spec = &object["spec"];
     let (now, before) = (list(spec, field), list(&old["spec"], field));
@@ -45,7 +45,7 @@ fn list_change(object: &Value, old: &Value, field: &str, one: &str, found: &mut 
         return;
     }
     let first_differs = matches!((now.first(), before.first()), (Some(n), Some(b)) if n != b);
-    // For families the real server shows the addresses.
+    // For families, kube-apiserver's message shows the addresses.
     let first_shown = if is_ips { shown.clone() } else { json!(ips) };
     if now.len() < before.len() && ips.is_empty() {
         found.invalid(format!("spec.{field}[0]"), shown, format!("primary {one} can not be unset"));

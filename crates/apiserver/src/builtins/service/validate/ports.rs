@@ -1,4 +1,4 @@
-//! What is wrong with the ports of a Service, one by one and together.
+//! The validation of a Service's ports, alone and together. It does no I/O.
 
 use super::super::super::fields::{Findings, PROTOCOLS, int, list, text};
 use super::super::kind;
@@ -35,7 +35,7 @@ pub(super) fn service_port<'a>(
     }
 }
 
-/// A port by number or by name.
+/// Validates a port given by number or name.
 pub(in crate::builtins) fn check_port(port: &Value, field: &str, found: &mut Findings) {
     match port {
         Value::String(name) => found.each(field, name.as_str(), names::is_port_name(name)),
@@ -66,7 +66,7 @@ pub(super) fn port_numbers(object: &Value, found: &mut Findings) {
     for (i, port) in ports.iter().enumerate() {
         let (protocol, number) = (text(port, "protocol"), int(port, "port"));
         if !seen.insert((protocol, number)) {
-            // The real server shows its internal form of a port here.
+            // kube-apiserver shows its internal form of a port here.
             let shown = format!(
                 "{{\"Name\":\"\",\"Protocol\":{protocol:?},\"AppProtocol\":null,\"Port\":{number},\
                  \"TargetPort\":0,\"NodePort\":0}}"

@@ -1,6 +1,8 @@
+//! Tests of the validation of Services.
+
 use super::*;
 
-/// A Service that is right, with these members of its spec replaced (null removes).
+/// A valid Service with these fields of its spec replaced (null removes).
 fn with(changes: Value) -> Value {
     let mut service = json!({"spec": {
         "type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",

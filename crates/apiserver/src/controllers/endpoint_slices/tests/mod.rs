@@ -1,3 +1,5 @@
+//! Tests of planned slices, with an index and no API.
+
 mod properties;
 
 use super::plan::Content;
@@ -37,7 +39,7 @@ fn mk_pod(number: usize, change: impl FnOnce(&mut Value)) -> (Name, Offer) {
     records::pod(serde_json::from_value::<Pod>(pod).unwrap())
 }
 
-/// An index and the slices that a server would hold if all its plans were carried out.
+/// An index, and the slices that the server would hold if all plans were carried out.
 #[derive(Default)]
 struct World {
     index: Index,
@@ -83,7 +85,7 @@ impl World {
         self
     }
 
-    /// Carries out what is planned; tells what that was.
+    /// Carries out the planned actions, and returns them.
     fn settle(&mut self) -> Vec<Action> {
         let web = ("shop".to_owned(), "web".to_owned());
         let Plan::Do(actions) = self.index.plan(&web, Timestamp::UNIX_EPOCH) else {
@@ -128,7 +130,7 @@ impl World {
         self.index.observe(Seen::Slice(Event::Apply((name, slice))));
     }
 
-    /// Of every slice: its family, its ports' numbers and its Pods, in order.
+    /// For each slice: its family, its port numbers and its Pods, in order.
     fn content(&self) -> Vec<(Family, Vec<i32>, Vec<String>)> {
         let content = self.slices.values().map(|slice| {
             let pods = slice.endpoints.iter().map(|(it, _)| it.target.clone().unwrap().1).collect();
@@ -319,19 +321,19 @@ fn a_slice_holds_at_most_a_hundred_and_changes_touch_as_few_as_possible() {
     assert_eq!(world.sizes(), [100, 100, 50]);
     assert_eq!(world.settle(), []);
 
-    // One Pod is replaced: it takes the place that became free.
+    // One Pod is replaced: the new one takes the free place.
     assert_eq!(world.without(7).pods(300..301).settle().len(), 1);
     assert_eq!(world.sizes(), [100, 100, 50]);
 
-    // One more goes where there is room.
+    // One more Pod goes into the slice with room.
     assert_eq!(world.pods(301..302).settle().len(), 1);
     assert_eq!(world.sizes(), [100, 100, 51]);
 
-    // One becomes unready: only its slice is written.
+    // One Pod becomes unready: only its slice is written.
     let unready = |pod: &mut Value| pod["status"]["conditions"][0]["status"] = json!("False");
     assert_eq!(world.pod(120, unready).settle().len(), 1);
 
-    // The labels of the Service change: all are.
+    // The labels of the Service change: all slices are written.
     let relabel = |it: &mut Value| it["metadata"]["labels"] = json!({"tier": "back"});
     let actions = world.service(relabel).settle();
     let removed: Vec<_> = actions

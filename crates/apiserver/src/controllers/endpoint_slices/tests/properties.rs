@@ -1,11 +1,11 @@
-//! What holds of the slices whatever happened before.
+//! Properties of the slices that hold after any history.
 
 use super::super::plan::LARGEST;
 use super::super::records::Condition;
 use super::*;
 use proptest::prelude::*;
 
-/// What happens to Pod `number`: its state afterwards.
+/// An event of Pod `number`, named by its state afterwards.
 #[derive(Clone, Debug)]
 enum Step {
     Ready,
@@ -79,7 +79,7 @@ proptest! {
         fresh.settle();
         prop_assert_eq!(endpoints(&eventful), endpoints(&fresh));
 
-        // And after a relist that shows the same, nothing is written.
+        // After a relist that shows the same objects, nothing is written.
         let relist = last.iter().map(|(number, step)| event(*number, step));
         eventful.index.observe(Seen::Pod(Event::Init));
         for event in relist {

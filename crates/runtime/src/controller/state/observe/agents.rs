@@ -1,4 +1,4 @@
-//! Observing agents: all that follows when their Leases report something else.
+//! Observing agents: hands changed reports to the planner and enqueues the consumers that they concern.
 
 use super::super::State;
 use crate::controller::agents::News;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 const MOST_INGRESSES: usize = 200;
 
 impl State {
-    /// The agents of a load balancer report something else together, or other agents are live: the consumers that it
-    /// may concern are enqueued.
+    /// Takes in a change in what the agents of a load balancer report together, and enqueues the consumers that it
+    /// may concern.
     pub(in crate::controller::state) fn agents_changed(&mut self, news: &News) {
         let lb = &news.load_balancer;
-        // What a class made is reached where its Service is, whatever an agent reports.
+        // Clients reach a provisioned load balancer through its Service, whatever agents report.
         let own = !self.provisions.is_reached(lb);
         if let Some(addresses) = news.addresses().filter(|_| own) {
             self.planner.handle(Event::Reported(Arc::clone(lb), addresses.to_vec()));
@@ -44,20 +44,20 @@ impl State {
         let all: Vec<_> = unproven.chain(concerned).collect();
         self.outbox.enqueue_all(all.into_iter().map(|(kind, key)| Target::Consumer(kind, key)));
         if self.plans.get(lb).is_some_and(Plans::has_foreign) {
-            // An agent may serve nothing of what this leader could plan anew.
+            // Agents may have refused a fragment that this leader could replan.
             self.outbox.enqueue(Target::Plans(Arc::clone(lb)));
         }
         self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
     }
 
-    /// Tells the planner what agents do not serve for a consumer because they serve it for another.
+    /// Tells the planner what agents do not serve for one consumer because they serve it for another.
     pub(super) fn observe_unserved(&mut self, lb: &Arc<str>) {
         let unserved = self.agents.refused(lb).iter().filter_map(Refusal::unserved).collect();
         self.planner.handle(Event::Unserved(Arc::clone(lb), unserved));
     }
 
-    /// The consumers that a refusal concerns: what keeps a load balancer's own listeners from opening keeps all its
-    /// Ingresses from being reached.
+    /// The consumers that a refusal concerns. A refused listener of the load balancer itself concerns all its
+    /// Ingresses.
     fn concerned(&self, lb: &str, consumer: &ConsumerRef) -> Vec<(ConsumerKind, ObjectKey)> {
         if consumer.kind != ConsumerKind::LoadBalancer {
             return vec![key_of(consumer)];

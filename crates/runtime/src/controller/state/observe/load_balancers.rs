@@ -1,4 +1,5 @@
-//! Observing LoadBalancers: all that follows when one appears, changes or is deleted.
+//! Observing LoadBalancers: hands an event to the parts that it concerns, and enqueues the targets that may need a
+//! write. It decides nothing.
 
 use super::super::State;
 use crate::controller::consumers::key_of;
@@ -53,22 +54,23 @@ impl State {
                 let hostnames = names.map(Into::into).collect();
                 self.reached(name, &Reach { addresses: addresses.clone(), hostnames });
             }
-            // Without fixed addresses and a Service in front, the status shows what agents reported.
+            // If there are no fixed addresses and no Service in front, the status shows what agents reported.
             let from_agents = planned.addresses.is_empty() && planned.door.is_none();
             self.meet(name, if from_agents { addresses } else { Vec::new() });
         } else if self.uid(name).as_ref() != Some(&planned.uid) {
-            // Another one of the same name: what belonged to the former becomes its own.
+            // Another object with the same name: the objects of the former one get the new owner.
             self.enqueue_load_balancer(name);
         }
         self.show_load_balancer(name, shown);
         self.addresses.touch(ConsumerKind::LoadBalancer, &ObjectKey::new("", Arc::clone(name)));
-        // The Service in front of a load balancer may use what the load balancer's users may use.
+        // The Service in front of a load balancer may use the AddressPools that its consumers may use, so its
+        // request is recomputed.
         if let Some(door) = &planned.door {
             self.addresses.touch(ConsumerKind::Service, door);
         }
     }
 
-    /// The answer to a write shows a load balancer. It brings back none that was deleted meanwhile.
+    /// Takes in a load balancer from a write answer. A load balancer that is already deleted is ignored.
     pub(in crate::controller::state) fn put_load_balancer(
         &mut self,
         lb: &Arc<str>,
@@ -79,7 +81,7 @@ impl State {
         }
         self.seats.observe(Seen::Apply(&shown.status));
         self.bindings.observe_load_balancer(Seen::Apply(&shown.status.known));
-        // The answer to its creation may come before the watch shows it.
+        // The answer to its creation may arrive before the watch shows it.
         if self.boards.load_balancers.get(lb).is_none() {
             self.meet(lb, Vec::new());
         }
@@ -87,7 +89,7 @@ impl State {
     }
 
     fn show_load_balancer(&mut self, lb: &Arc<str>, shown: Shown<LoadBalancerShown>) {
-        // A claim shows where its load balancer is reached.
+        // A claim shows the ingress points of its load balancer.
         if let Some(claim) = &shown.status.known.tie.claim {
             self.outbox.enqueue(Target::Claim(claim.key.clone()));
         }
@@ -95,11 +97,11 @@ impl State {
         self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
     }
 
-    /// A load balancer exists from now on. Where its agents' Lease was not seen yet, the addresses that its status
-    /// shows are those that agents reported.
+    /// A load balancer appears. If its agents' Lease was not observed yet, the addresses in its status (`shown`)
+    /// count as reported.
     fn meet(&mut self, name: &Arc<str>, shown: Vec<IpAddr>) {
         let reported = self.agents.meet(name);
-        // What a class made is reached where its Service is, whatever an agent reports.
+        // Clients reach a provisioned load balancer through its Service, whatever agents report.
         let own = !reported.is_empty() && !self.provisions.is_reached(name);
         let addresses = if own { reported } else { shown };
         if !addresses.is_empty() {
@@ -121,12 +123,12 @@ impl State {
         self.addresses.touch(ConsumerKind::LoadBalancer, &ObjectKey::new("", Arc::clone(name)));
     }
 
-    /// Clients reach a load balancer of a class there, and nowhere else.
+    /// Records where clients reach a provisioned load balancer.
     pub(in crate::controller::state) fn reached(&mut self, lb: &Arc<str>, reach: &Reach) {
         let Some(before) = self.provisions.reached(lb, reach) else { return };
         self.planner.handle(Event::Reported(Arc::clone(lb), reach.listeners()));
         if before.is_some_and(|before| before.hostnames != reach.hostnames) {
-            // The plan is the same under another name; the statuses that show the name are not.
+            // Another hostname does not change the plan, but it changes the statuses that show it.
             let consumers = self.planner.consumers(lb).map(key_of);
             self.outbox.enqueue_all(consumers.map(|(kind, key)| Target::Consumer(kind, key)));
         }

@@ -1,4 +1,5 @@
-//! Observing what the leader recorded for agents: Plans and Secrets with certificates.
+//! Observing what the leader recorded for agents: Plans and certificate Secrets. The events go to
+//! the planner and to the parts that write these objects.
 
 use super::super::State;
 use crate::controller::observed::{CertificatesSeen, PlanSeen};
@@ -16,11 +17,13 @@ impl State {
             Seen::Begin => self.plans.begin(),
             Seen::Apply(plan) => {
                 let lb = Arc::clone(&plan.load_balancer);
-                // An echo of a write of ours may come after the next one was answered.
+                // The watch may show an earlier write of this process after the next write was
+                // answered.
                 if self.plans.observe(&plan) {
                     self.record(&plan);
                     if !plan.unread.is_empty() {
-                        // What its agent reports has another hash than what is planned here.
+                        // With unread fragments, the hash that agents report differs from the hash
+                        // of what is planned here.
                         self.plans.mark_stale_hash(Arc::clone(&lb));
                     }
                     self.plans.entry(&lb).seen(plan);
@@ -38,7 +41,7 @@ impl State {
         }
     }
 
-    /// Tells the planner what a Plan holds.
+    /// Hands the planner a Plan's record.
     fn record(&mut self, plan: &PlanSeen) {
         if let Some(index) = names::plan_index(&plan.name) {
             let unread: Vec<_> = plan.unread.iter().filter_map(Unread::holds).collect();

@@ -41,7 +41,7 @@ fn load_balancer() -> Observed {
     }))
 }
 
-/// An address that the load balancer has.
+/// An Address that the load balancer holds.
 fn address(name: &str) -> Observed {
     let holder = json!({"kind": "LoadBalancer", "name": "edge", "uid": "edge"});
     testing::address(json!({
@@ -50,7 +50,7 @@ fn address(name: &str) -> Observed {
     }))
 }
 
-/// An ExternalIP that may have addresses, at this version.
+/// An ExternalIP that may request addresses, at this version.
 fn external_ip(version: &str) -> Box<ObjectSeen<<ExternalIP as StatusKind>::Shown>> {
     let object = json!({
         "metadata": {
@@ -63,7 +63,7 @@ fn external_ip(version: &str) -> Box<ObjectSeen<<ExternalIP as StatusKind>::Show
     ObjectSeen::of(&object)
 }
 
-/// A state that has observed this, and that there is no more.
+/// A state that has observed these objects, and the end of every list.
 fn observed(all: impl IntoIterator<Item = Observed>, leads: bool) -> (State, Uptime) {
     let now = Uptime::default();
     let config = Config { default_class: true, ..Config::default() };
@@ -76,7 +76,7 @@ fn observed(all: impl IntoIterator<Item = Observed>, leads: bool) -> (State, Upt
     (state, now)
 }
 
-/// The warnings since it was last asked: of whom, why, and what.
+/// The warnings since the last call: object, reason and message.
 fn warnings(state: &mut State) -> Vec<(String, String, String)> {
     let said = state.outbox.take_events().into_iter();
     let said = said.filter(|it| matches!(it.severity, Severity::Warning));
@@ -109,7 +109,7 @@ fn a_service_alone_that_gets_no_address_is_told_so_once_and_counted() {
     assert_eq!((warnings(&mut state), refused(&state)), (vec![], 0));
 }
 
-/// Carries out a write of an Address, which is at this version then.
+/// Carries out a write of an Address, which then has this version.
 fn write_address(state: &mut State, version: &str) -> Option<IpAddr> {
     let write = state.addresses.writes().next()?.clone();
     state.addresses.wrote(write.address, write.id, Written::Ok(Version(version.into())));
@@ -198,7 +198,7 @@ fn a_look_up_concerns_a_service_only_where_it_says_something_else() {
     assert!(look(ok("192.0.2.8", 17), 18));
 }
 
-/// A Service that has its address from a DNS name, as a former leader left it, and its Address.
+/// A Service with an address from a DNS name, as a former leader left it, and its Address.
 fn from_name() -> [Observed; 2] {
     let condition = |type_: &str, reason: &str, message: &str| {
         json!({

@@ -4,7 +4,7 @@ use super::*;
 use crate::controller::observed::{ClaimSeen, LoadBalancerSeen};
 use crate::controller::writer::bindings::{Current, Step, StepReply};
 
-/// An API that has one load balancer, one claim that has it, and a leader's state.
+/// An API with one load balancer and one claim bound to it, and a leader's state.
 struct Site {
     state: State,
     now: Uptime,
@@ -12,11 +12,11 @@ struct Site {
     version: u64,
     lb: Value,
     claim: Value,
-    /// What was written to the load balancer and the claim.
+    /// The writes of the load balancer and the claim.
     writes: Vec<&'static str>,
 }
 
-/// As the API merges a patch: null takes away.
+/// Merges a patch as the API does: null removes.
 fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else { return *object = patch.clone() };
     if !object.is_object() {
@@ -140,7 +140,7 @@ impl Site {
         self.state.decide(self.now);
     }
 
-    /// What is to be written of the load balancer or the claim.
+    /// The next write of the load balancer or the claim.
     fn next(&mut self, target: &Target) -> Option<Write> {
         let clock = Timestamp::from_second(self.clock).unwrap();
         match self.state.next(target, self.now, clock) {
@@ -160,7 +160,7 @@ impl Site {
         assert_eq!(at, before["metadata"]["resourceVersion"]);
         merge(object, &patch);
         object["metadata"]["resourceVersion"] = at;
-        // A write that changes nothing makes no new version.
+        // A write that changes nothing gets no new version.
         if *object != before {
             *version += 1;
             object["metadata"]["resourceVersion"] = json!(version.to_string());
@@ -193,7 +193,7 @@ impl Site {
         self.state.wrote(target, written, self.now);
     }
 
-    /// Everything that concerns the load balancer and the claim is written and answered.
+    /// Carries out and answers all writes of the load balancer and the claim.
     fn run(&mut self) {
         for _ in 0..30 {
             self.decide();

@@ -1,5 +1,5 @@
-//! What the controller tells the planner of writes of Plans and of reports, by which a contested port or host
-//! is decided.
+//! What the controller tells the planner about writes of Plans and about reports, by which a contested port
+//! or host is decided.
 
 use super::*;
 use crate::controller::observed::PlanSeen;
@@ -17,7 +17,7 @@ fn balancer() -> Value {
     })
 }
 
-/// A Service of this namespace with port 80, made in this year.
+/// A Service of this namespace with port 80, created in this year.
 fn service(namespace: &str, year: u32) -> Observed {
     testing::service(json!({
         "metadata": {
@@ -38,7 +38,7 @@ fn observe(state: &mut State, all: impl IntoIterator<Item = Observed>, now: Upti
     state.decide(now);
 }
 
-/// The namespaces whose Service has the port.
+/// The namespaces whose Service holds the port.
 fn holders(state: &State) -> Vec<&'static str> {
     let has = |namespace: &&str| {
         let key = ObjectKey::new(*namespace, "web");
@@ -51,7 +51,7 @@ fn key_of() -> ListenerKey {
     ListenerKey { address: [192, 0, 2, 1].into(), port: 80, transport: Transport::Tcp }
 }
 
-/// A report by which an agent serves the port, and not for this namespace.
+/// A report of an agent that serves the port for another namespace, not for this one.
 fn unserved(renewed: &str, namespace: &str) -> Observed {
     let consumer = ConsumerRef {
         kind: ConsumerKind::Service,
@@ -75,7 +75,7 @@ fn a_plan_that_is_being_written_counts_as_written_until_the_api_has_refused_it()
     let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
     let Next::Write(write, tried) = next else { panic!("{next:?}") };
     state.sends(&target, &write);
-    // An older Service asks for the port while the answer is on its way.
+    // An older Service wants the port while the answer is still missing.
     observe(&mut state, [service("evil", 2020)], now);
     assert_eq!(holders(&state), ["shop"]);
     state.unwritten(&target, &tried);

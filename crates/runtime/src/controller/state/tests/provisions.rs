@@ -1,4 +1,4 @@
-//! Where a load balancer that a class made is reached, as what was read of its Service says.
+//! Where clients reach a provisioned load balancer, from what was read of its Service.
 
 use super::*;
 use crate::controller::writer::provisions::Provisioned;
@@ -22,7 +22,8 @@ fn load_balancer(ingress: &Value) -> Observed {
     }))
 }
 
-/// A state that knows the load balancer, its class, and a Service on it; its status shows this.
+/// A state that has observed the load balancer, its class, and a Service on it; its status shows
+/// this.
 fn state(ingress: &Value, now: Uptime) -> State {
     let mut state = State::new(Config::default(), Default::default());
     let class = json!({"metadata": {"name": "bronze"}, "spec": {"builtin": {}}});
@@ -45,13 +46,13 @@ fn state(ingress: &Value, now: Uptime) -> State {
     state
 }
 
-/// It was looked at, and is reached so.
+/// The load balancer's objects were read: clients reach it like this.
 fn look(state: &mut State, reach: Option<Reach>, now: Uptime) {
     state.provisioned(&LB.into(), &Provisioned { standing: Standing::Ready, reach }, now);
     state.decide(now);
 }
 
-/// Where it is shown to be reached.
+/// The ingress points that the next status write shows.
 fn shows(state: &mut State, now: Uptime) -> Value {
     match state.next(&Target::LoadBalancer(LB.into()), now, Timestamp::UNIX_EPOCH) {
         Next::Write(Write::LoadBalancer(_, patch), _) => patch["status"]["ingress"].clone(),
