@@ -2,7 +2,7 @@
 //! role in `bowline_runtime`.
 
 use super::class::ClassFlag;
-use super::connect::Connect;
+use super::connect::{Connect, OldNamespace};
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
 use bowline_api::provisioned_objects::Images;
@@ -78,6 +78,9 @@ pub(super) struct Controller {
 
     #[command(flatten)]
     connect: Connect,
+
+    #[command(flatten)]
+    old: OldNamespace,
 }
 
 /// What the proxies run from that classes make.
@@ -110,10 +113,10 @@ impl ImageFlags {
 
 impl Controller {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        role::run(self.admin.admin, async |context| {
+        role::run(Some(self.admin.address()), async |context| {
             let client = self.connect.client().await?;
             let options = ControllerOptions {
-                namespace: self.connect.namespace,
+                namespace: self.old.or(self.connect.system),
                 cluster_id: self.cluster_id,
                 default_class: self.class.default_class.unwrap_or(false),
                 default_load_balancer: self.default_load_balancer,

@@ -45,7 +45,8 @@ use std::process::ExitCode;
 
 /// Load balancing for Kubernetes clusters that do not live inside one cloud.
 #[derive(Debug, Parser)]
-#[command(name = "bowline", version, max_term_width = 80, arg_required_else_help = true)]
+#[command(name = "bowline", version)]
+#[command(max_term_width = 80, arg_required_else_help = true)]
 #[cfg_attr(
     all(feature = "apiserver", feature = "proxy"),
     command(after_help = "The first five minutes: bowline up --demo")
@@ -130,7 +131,61 @@ pub(crate) fn run() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use super::{Cli, told};
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn flags_stand_under_the_headings_where_they_belong() {
+        let cli = Cli::command();
+        let heading = |command: &str, flag: &str| {
+            let command = cli.find_subcommand(command).expect("a command");
+            let mut flags = command.get_arguments();
+            let found = flags.find(|it| it.get_long() == Some(flag));
+            found.unwrap_or_else(|| panic!("--{flag}")).get_help_heading()
+        };
+        let process = Some("Process");
+        let names = Some("Addresses and names");
+        for (command, flag, expected) in [
+            ("agent", "load-balancer", None),
+            ("agent", "driver", None),
+            ("agent", "listen", None),
+            ("agent", "deny-members", Some("Members")),
+            ("agent", "allow-loopback-members", Some("Members")),
+            ("agent", "state", process),
+            ("agent", "grace", process),
+            ("agent", "admin", process),
+            ("agent", "access-log", Some("Proxy")),
+            ("agent", "once", Some("Templates")),
+            ("agent", "system-namespace", Some("Cluster")),
+            ("controller", "default-class", None),
+            ("controller", "leader-elect", None),
+            ("controller", "proxy-image", Some("Proxies that classes make")),
+            ("controller", "deny-members", Some("Proxies that classes make")),
+            ("controller", "dns-server", names),
+            ("controller", "address-grace", names),
+            ("controller", "admin", process),
+            ("controller", "kubeconfig", Some("Cluster")),
+            ("status", "namespace", None),
+            ("status", "system-namespace", Some("Cluster")),
+        ] {
+            assert_eq!(heading(command, flag), expected, "{command} --{flag}");
+        }
+        #[cfg(feature = "apiserver")]
+        for (flag, expected) in [
+            ("demo", None),
+            ("default-load-balancer", None),
+            ("http-port", Some("The load balancer \"local\"")),
+            ("dns-server", names),
+            ("address-grace", names),
+            ("deny-members", Some("Members")),
+            ("access-log", Some("Proxy")),
+            ("grace", process),
+            ("admin", process),
+            ("system-namespace", Some("Cluster")),
+        ] {
+            assert_eq!(heading("up", flag), expected, "up --{flag}");
+        }
+    }
 
     #[test]
     fn a_cause_that_was_told_is_not_told_again() {

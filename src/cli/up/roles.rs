@@ -43,7 +43,8 @@ impl Roles {
         if up.default_load_balancer.is_none() && !up.no_default_load_balancer {
             up.local.ensure(client).await?;
         }
-        forget_leader(client, &up.namespace).await?;
+        let namespace = up.old.clone().or(up.system.clone());
+        forget_leader(client, &namespace).await?;
         let (context, stop) = Context::new();
         let demo = up.demo.then(|| Served::listen(&context.changes));
         let (stop_pods, pods_stopped) = watch::channel(false);
@@ -53,7 +54,7 @@ impl Roles {
         let agents = Agents::new(
             client.clone(),
             context.clone(),
-            up.namespace.clone(),
+            namespace.clone(),
             up.grace.time(),
             // Without a cluster, members are mostly processes on this machine.
             MemberRules { loopback: true, ..up.members.rules(&[admin.address, api]) },
@@ -66,7 +67,7 @@ impl Roles {
             anyhow::Ok(())
         };
         let options = ControllerOptions {
-            namespace: up.namespace.clone(),
+            namespace,
             default_class: up.class.default_class.unwrap_or(true),
             default_load_balancer: up.default_load_balancer(),
             dns: Some(up.dns.options()?),

@@ -1,0 +1,91 @@
+//! What people expect of a tool: a version, completion, manual pages, kubectl's flags and its way to call plugins, a
+//! configuration file, and a doctor.
+
+use crate::bowline::{Bowline, PROGRAM, Start, run, said};
+use bowline_api::names;
+use bowline_testing::{Dial, Scratch, until};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::Api;
+use kube::api::PostParams;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn look(server: &Bowline, args: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(args).env("KUBECONFIG", &server.kubeconfig).output().expect("run bowline")
+}
+
+fn parse(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(output)))
+}
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("an object")
+}
+
+/// Creates Service `web` of namespace `shop`.
+async fn shop(server: &Bowline) {
+    let client = server.client().await;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let shop = object(json!({"metadata": {"name": "shop"}}));
+    namespaces.create(&PostParams::default(), &shop).await.expect("a namespace");
+    let services: Api<Service> = Api::namespaced(client, "shop");
+    let spec = json!({"type": "LoadBalancer", "ports": [{"port": 18997}]});
+    let web = object(json!({"metadata": {"name": "web"}, "spec": spec}));
+    services.create(&PostParams::default(), &web).await.expect("a Service");
+}
+
+#[tokio::test]
+async fn a_namespace_is_that_of_the_object_in_every_command_that_looks() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).ready();
+    shop(&server).await;
+    for flags in [&["-n", "shop"][..], &["--namespace", "shop"], &["--object-namespace", "shop"]] {
+        until("the Service is explained", || {
+            let told = said(&look(&server, &[&["explain", "svc/web"], flags].concat()));
+            if told.starts_with("Service shop/web") { Ok(()) } else { Err(told) }
+        });
+    }
+    let status = until("the Service has its place", || {
+        let status = look(&server, &["status", "-n", "shop", "-o", "json"]);
+        let consumers = parse(&status)["loadBalancers"][0]["consumers"].clone();
+        let web = json!([{"kind": "Service", "namespace": "shop", "name": "web"}]);
+        if consumers == web { Ok(parse(&status)) } else { Err(said(&status)) }
+    });
+    assert_eq!(status["namespace"], "shop");
+    let other = said(&look(&server, &["status", "--namespace", "default"]));
+    assert!(other.contains("No load balancer serves namespace \"default\"."), "{other}");
+    for command in [&["status"][..], &["plan"], &["explain", "svc/web"]] {
+        let none = look(&server, &[command, &["-n", "nowhere"]].concat());
+        assert_eq!(none.status.code(), Some(1));
+        assert!(said(&none).contains("there is no namespace \"nowhere\""), "{}", said(&none));
+    }
+    let plan = look(&server, &["plan", "--exit-code", "-n", "default"]);
+    assert_eq!(plan.status.code(), Some(0), "{}", said(&plan));
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[tokio::test]
+async fn an_agent_that_fills_templates_once_needs_no_admin_port() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).ready();
+    // Where this fails, somebody else has the port, which is as good.
+    let _taken = TcpListener::bind("127.0.0.1:9180");
+    let template = scratch.write("services.tmpl", "{{ len .Services }} Services\n");
+    let output = scratch.path().join("services");
+    let (template, output) = (template.display().to_string(), output.display().to_string());
+    let files = ["agent", "--template", &template, "--output", &output];
+    let once = look(&server, &[&files[..], &["--once"]].concat());
+    assert!(once.status.success(), "{}", said(&once));
+    let text = std::fs::read_to_string(&output).expect("the output");
+    assert!(text.ends_with(" Services\n"), "{text}");
+    let served = look(&server, &[&files[..], &["--once", "--admin", "127.0.0.1:9180"]].concat());
+    assert!(said(&served).contains("127.0.0.1:9180"), "{}", said(&served));
+    assert_eq!(served.status.code(), Some(1));
+    assert_eq!(server.stop(), Some(0));
+}
+
