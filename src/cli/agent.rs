@@ -11,6 +11,7 @@ use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
 use super::tmpfs;
+use super::version;
 use anyhow::Context as _;
 use bowline_core::members::MemberRules;
 use bowline_drivers::elsewhere::Elsewhere;
@@ -136,6 +137,7 @@ impl Agent {
             let options = AgentOptions {
                 namespace: self.old.or(self.connect.system),
                 addresses: self.addresses,
+                version: version::BUILD.to_owned(),
                 grace: self.grace.time(),
                 state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,
@@ -191,6 +193,7 @@ impl Agent {
             let options = AgentOptions {
                 namespace: self.old.or(self.connect.system),
                 addresses: self.addresses,
+                version: version::BUILD.to_owned(),
                 grace: options.grace,
                 state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,

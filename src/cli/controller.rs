@@ -5,6 +5,7 @@ use super::class::ClassFlag;
 use super::connect::{Connect, OldNamespace};
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
+use super::version;
 use bowline_api::provisioned_objects::Images;
 use bowline_core::members::network;
 use bowline_runtime::roles::ControllerOptions;
@@ -125,6 +126,7 @@ impl Controller {
                 address_grace: self.address_grace.time(),
                 images: self.images.images(),
                 deny_members: self.deny_members,
+                version: version::BUILD.to_owned(),
                 ..ControllerOptions::default()
             };
             let stopped = context.clone();

@@ -37,6 +37,7 @@ mod tmpfs;
 mod up;
 #[cfg(feature = "apiserver")]
 mod up;
+mod version;
 
 use crate::visible::visible;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -45,7 +46,7 @@ use std::process::ExitCode;
 
 /// Load balancing for Kubernetes clusters that do not live inside one cloud.
 #[derive(Debug, Parser)]
-#[command(name = "bowline", version)]
+#[command(name = "bowline", version = version::LONG)]
 #[command(max_term_width = 80, arg_required_else_help = true)]
 #[cfg_attr(
     all(feature = "apiserver", feature = "proxy"),
@@ -68,6 +69,7 @@ enum Command {
     Explain(explain::Explain),
     Status(status::StatusCommand),
     Crds(crds::Crds),
+    Version(version::VersionCommand),
 }
 
 impl Command {
@@ -119,6 +121,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Crds(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Version(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     match done {
         Ok(code) => code,

@@ -2,6 +2,7 @@
 //! a signal.
 
 use super::signals::{AT_ONCE, Signals};
+use super::version;
 use anyhow::Context as _;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::roles::{Context, RoleError};
@@ -100,9 +101,10 @@ where
             None => None,
         };
         let (context, stop) = Context::new();
+        version::count(&context.metrics);
         let mut role = std::pin::pin!(role(context.clone()).await?);
         let address = admin.as_ref().map(|it| display(it.address));
-        tracing::info!(admin = address, "started");
+        tracing::info!(version = version::BUILD, admin = address, "started");
         let serving = admin.map(|admin| {
             tokio::spawn(admin.serve(
                 context.metrics.clone(),

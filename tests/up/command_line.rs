@@ -42,6 +42,7 @@ fn help_names_every_command_and_flag() {
         "explain",
         "status",
         "crds",
+        "version",
         "--log-level",
         "--log-format",
         "--version",

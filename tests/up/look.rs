@@ -100,6 +100,7 @@ fn help_says_what_a_command_does_and_fits_into_80_columns() {
         ("plan", "Changes nothing."),
         ("explain", "Shows how its load balancer was found"),
         ("status", "their consumers, and whether everything is in force"),
+        ("version", "its commit, and the API versions"),
         ("crds", "ready for `kubectl apply -f -`"),
     ] {
         let help = run(&[command, "--help"]);

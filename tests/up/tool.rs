@@ -39,6 +39,53 @@ async fn shop(server: &Bowline) {
     services.create(&PostParams::default(), &web).await.expect("a Service");
 }
 
+#[test]
+fn the_version_is_told_with_commit_api_versions_and_features() {
+    let version = env!("CARGO_PKG_VERSION");
+    let short = said(&run(&["-V"]));
+    assert!(short.starts_with(&format!("bowline {version} (commit ")), "{short}");
+    assert_eq!(said(&run(&["--version"])), short);
+    let text = said(&run(&["version"]));
+    for line in ["Version       ", "Commit        ", "API versions  bowline.dev/v1alpha1\n"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let json = parse(&run(&["version", "-o", "json"]));
+    assert_eq!(json["kind"], "Version");
+    assert_eq!(json["version"], version);
+    assert_eq!(json["apiVersions"], json!(["bowline.dev/v1alpha1"]));
+    assert_eq!(json["features"], json!(["apiserver", "proxy"]));
+}
+
+#[tokio::test]
+async fn leases_and_a_metric_tell_the_version_of_each_process() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).ready();
+    let version = env!("CARGO_PKG_VERSION");
+    let (json, text) = until("the agent has reported", || {
+        let json = parse(&look(&server, &["status", "-o", "json"]));
+        let agents = json["loadBalancers"][0]["applied"]["agents"].as_array().map_or(0, Vec::len);
+        let text = said(&look(&server, &["status"]));
+        if agents == 1 && text.contains("agent of") { Ok((json, text)) } else { Err(text) }
+    });
+    let told = |holder: &Value| holder["version"].as_str().unwrap_or_default().to_owned();
+    assert!(told(&json["controller"]).starts_with(version), "{json:#}");
+    let agent = &json["loadBalancers"][0]["applied"]["agents"][0];
+    assert_eq!(told(agent), told(&json["controller"]), "{json:#}");
+    assert!(text.contains(&format!("\nVersions: controller {version}")), "{text}");
+
+    let log = server.service.log();
+    let at = log.lines().find_map(|line| line.strip_prefix("Metrics         http://"));
+    let at = at.and_then(|at| at.strip_suffix("/metrics")).expect("an address");
+    let at: SocketAddr = at.parse().expect("an address");
+    let page =
+        Dial::to(at.ip(), at.port()).get("localhost", "/metrics").await.map(|answer| answer.text());
+    let page = page.expect("metrics");
+    let line = page.lines().find(|line| line.starts_with("bowline_build_info{"));
+    let line = line.unwrap_or_else(|| panic!("{page}"));
+    assert!(line.contains(&format!("version=\"{version}\"")) && line.ends_with("} 1"), "{line}");
+    assert_eq!(server.stop(), Some(0));
+}
+
 #[tokio::test]
 async fn a_namespace_is_that_of_the_object_in_every_command_that_looks() {
     let scratch = Scratch::new();

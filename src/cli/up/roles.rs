@@ -6,6 +6,7 @@ use super::agents::Agents;
 use super::folders::Folders;
 use super::programs::Programs;
 use crate::cli::proxies::Proxies;
+use crate::cli::version;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
@@ -46,6 +47,7 @@ impl Roles {
         let namespace = up.old.clone().or(up.system.clone());
         forget_leader(client, &namespace).await?;
         let (context, stop) = Context::new();
+        version::count(&context.metrics);
         let demo = up.demo.then(|| Served::listen(&context.changes));
         let (stop_pods, pods_stopped) = watch::channel(false);
         let pods = up.demo.then(|| {
@@ -68,6 +70,7 @@ impl Roles {
         };
         let options = ControllerOptions {
             namespace,
+            version: version::BUILD.to_owned(),
             default_class: up.class.default_class.unwrap_or(true),
             default_load_balancer: up.default_load_balancer(),
             dns: Some(up.dns.options()?),
