@@ -3,6 +3,7 @@
 
 mod agent;
 mod class;
+mod completion;
 mod connect;
 mod controller;
 mod crds;
@@ -69,6 +70,8 @@ enum Command {
     Explain(explain::Explain),
     Status(status::StatusCommand),
     Crds(crds::Crds),
+    Completion(completion::Completion),
+    Man(completion::Manual),
     Version(version::VersionCommand),
 }
 
@@ -121,6 +124,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Crds(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Completion(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Man(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Version(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     match done {

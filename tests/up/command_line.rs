@@ -42,6 +42,8 @@ fn help_names_every_command_and_flag() {
         "explain",
         "status",
         "crds",
+        "completion",
+        "man",
         "version",
         "--log-level",
         "--log-format",
@@ -108,6 +110,8 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
         &["crds", "--log-level", "=["],
         &["crds", "--log-format", "sideways"],
         &["controller", "--namespace", "a", "--system-namespace", "b"],
+        &["completion", "tcsh"],
+        &["man"],
         &["status", "--config", "file"],
     ] {
         let output = run(args);

@@ -101,6 +101,8 @@ fn help_says_what_a_command_does_and_fits_into_80_columns() {
         ("explain", "Shows how its load balancer was found"),
         ("status", "their consumers, and whether everything is in force"),
         ("version", "its commit, and the API versions"),
+        ("completion", "the completion script of a shell"),
+        ("man", "the manual pages of all commands"),
         ("crds", "ready for `kubectl apply -f -`"),
     ] {
         let help = run(&[command, "--help"]);

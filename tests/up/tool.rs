@@ -86,6 +86,27 @@ async fn leases_and_a_metric_tell_the_version_of_each_process() {
     assert_eq!(server.stop(), Some(0));
 }
 
+#[test]
+fn completion_scripts_are_scripts_and_manual_pages_are_files() {
+    let scratch = Scratch::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = run(&["completion", shell]);
+        assert!(script.status.success() && script.stdout.len() > 1000, "{shell}");
+    }
+    let script = scratch.write("bowline.bash", &said(&run(&["completion", "bash"])));
+    let line = format!("source {} && complete -p bowline", script.display());
+    let bash = Command::new("bash").args(["-c", &line]).output().expect("run bash");
+    assert!(bash.status.success() && said(&bash).contains("-F _bowline"), "{}", said(&bash));
+    let unknown = run(&["completion", "tcsh"]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", said(&unknown));
+
+    let pages = scratch.path().join("man1");
+    let made = run(&["man", "--dir", pages.to_str().expect("a path")]);
+    assert!(made.status.success(), "{}", said(&made));
+    let page = std::fs::read_to_string(pages.join("bowline-agent.1")).expect("a page");
+    assert!(page.contains(".TH bowline-agent 1"), "{page}");
+}
+
 #[tokio::test]
 async fn a_namespace_is_that_of_the_object_in_every_command_that_looks() {
     let scratch = Scratch::new();
