@@ -1,6 +1,7 @@
 //! `bowline agent`: carries the traffic of one load balancer with the built-in proxy, HAProxy or nginx; or fills
 //! templates, for a load balancer of any kind. It reads the flags and starts the role in `bowline_runtime`.
 
+use super::config::ConfigFlag;
 use super::connect::{Connect, OldNamespace};
 use super::haproxy::HaproxyFlags;
 use super::members::MembersFlag;
@@ -37,6 +38,7 @@ Examples:
   bowline agent --load-balancer edge
   bowline agent --load-balancer edge --address 192.0.2.10 --access-log
   bowline agent --load-balancer edge --state /var/lib/bowline/edge
+  bowline agent --config /etc/bowline/edge.yaml
   bowline agent --load-balancer edge --driver haproxy --exec
   bowline agent --load-balancer edge --driver nginx --exec
   bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
@@ -80,6 +82,9 @@ pub(super) struct Agent {
 
     #[command(flatten)]
     admin: AdminFlag,
+
+    #[command(flatten)]
+    _config: ConfigFlag,
 
     #[command(flatten)]
     proxy: ProxyFlags,

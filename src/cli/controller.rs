@@ -2,6 +2,7 @@
 //! role in `bowline_runtime`.
 
 use super::class::ClassFlag;
+use super::config::ConfigFlag;
 use super::connect::{Connect, OldNamespace};
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
@@ -21,6 +22,7 @@ use ipnet::IpNet;
 Examples:
   bowline controller --default-class --default-load-balancer edge
   bowline controller --default-class --import-metallb
+  bowline controller --config /etc/bowline/controller.yaml
   bowline controller --kubeconfig FILE --log-level info --log-format json")]
 pub(super) struct Controller {
     #[command(flatten)]
@@ -76,6 +78,9 @@ pub(super) struct Controller {
 
     #[command(flatten)]
     admin: AdminFlag,
+
+    #[command(flatten)]
+    _config: ConfigFlag,
 
     #[command(flatten)]
     connect: Connect,

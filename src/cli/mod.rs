@@ -4,6 +4,7 @@
 mod agent;
 mod class;
 mod completion;
+mod config;
 mod connect;
 mod controller;
 mod crds;
@@ -43,6 +44,7 @@ mod version;
 use crate::visible::visible;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use say::complain;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Load balancing for Kubernetes clusters that do not live inside one cloud.
@@ -99,14 +101,33 @@ fn told(error: &anyhow::Error) -> String {
     text
 }
 
+/// Reads a command line. An error is printed, and gives the exit code.
+fn read(args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    let mut command = Cli::command();
+    let args = config::complete(&command, args).map_err(|error| {
+        complain(error);
+        ExitCode::from(2)
+    })?;
+    let file = args.file;
+    let given = command.try_get_matches_from_mut(args.all);
+    let cli = given.and_then(|given| {
+        sense::check(&mut command, &given)?;
+        Cli::from_arg_matches(&given)
+    });
+    cli.map_err(|error| {
+        let _ = error.print();
+        if let Some((file, flags)) = file.filter(|_| error.use_stderr()) {
+            complain(config::hint(&file, &flags));
+        }
+        u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+    })
+}
+
 /// Runs the command of the command line.
 pub(crate) fn run() -> ExitCode {
-    let mut command = Cli::command();
-    let given = command.get_matches_mut();
-    let cli = match sense::check(&mut command, &given).and_then(|()| Cli::from_arg_matches(&given))
-    {
+    let cli = match read(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(code) => return code,
     };
     if let Err(error) = cli.log.start(cli.command.log_level()) {
         complain(error);
@@ -162,6 +183,7 @@ mod tests {
             ("agent", "state", process),
             ("agent", "grace", process),
             ("agent", "admin", process),
+            ("agent", "config", process),
             ("agent", "access-log", Some("Proxy")),
             ("agent", "once", Some("Templates")),
             ("agent", "system-namespace", Some("Cluster")),
@@ -172,6 +194,7 @@ mod tests {
             ("controller", "dns-server", names),
             ("controller", "address-grace", names),
             ("controller", "admin", process),
+            ("controller", "config", process),
             ("controller", "kubeconfig", Some("Cluster")),
             ("status", "namespace", None),
             ("status", "system-namespace", Some("Cluster")),

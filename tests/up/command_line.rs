@@ -73,7 +73,7 @@ fn help_names_every_command_and_flag() {
     for command in ["controller", "agent"] {
         let help = run(&[command, "--help"]);
         assert!(help.status.success());
-        let flags = ["--kubeconfig", "--system-namespace", "--admin"];
+        let flags = ["--kubeconfig", "--system-namespace", "--admin", "--config"];
         for word in flags.into_iter().chain(["127.0.0.1:9180", "Examples:"]) {
             assert!(said(&help).contains(word), "{command} {word}: {}", said(&help));
         }

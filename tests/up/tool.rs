@@ -137,6 +137,46 @@ async fn a_namespace_is_that_of_the_object_in_every_command_that_looks() {
     assert_eq!(server.stop(), Some(0));
 }
 
+/// Starts a controller on the cluster of a server, and waits until it leads in this namespace. Returns its log.
+async fn controller(scratch: &Scratch, server: &Bowline, namespace: &str, args: &[&str]) -> String {
+    let args: Vec<String> =
+        ["controller"].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+    let mut role = scratch.spawn(&format!("controller-{namespace}"), Path::new(PROGRAM), &args);
+    let leases: Api<Lease> = Api::namespaced(server.client().await, namespace);
+    bowline_testing::eventually("it leads", || async {
+        let lease = leases.get(names::LEASE_CONTROLLER).await;
+        let lease = lease.map_err(|error| format!("{error}: {}", role.log()))?;
+        let version =
+            lease.metadata.annotations.and_then(|it| it.get("bowline.dev/version").cloned());
+        version.filter(|it| it.starts_with(env!("CARGO_PKG_VERSION"))).ok_or(role.log())
+    })
+    .await;
+    role.signal("TERM");
+    assert_eq!(role.wait(), Some(0), "{}", role.log());
+    role.log()
+}
+
+#[tokio::test]
+async fn a_role_takes_its_own_namespace_by_the_new_flag_the_old_one_or_a_file() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).ready();
+    let kubeconfig = server.kubeconfig.display().to_string();
+    let common = ["--kubeconfig", &kubeconfig, "--admin", "127.0.0.1:0"];
+    let old = [&common[..], &["--namespace", "old-flag"]].concat();
+    let log = controller(&scratch, &server, "old-flag", &old).await;
+    assert!(log.contains("write --system-namespace=old-flag"), "{log}");
+    let new = [&common[..], &["--system-namespace", "new-flag"]].concat();
+    let log = controller(&scratch, &server, "new-flag", &new).await;
+    assert!(!log.contains("old name"), "{log}");
+
+    let text = format!("kubeconfig: {kubeconfig}\nadmin: 127.0.0.1:0\nsystem-namespace: by-file\n");
+    let file = scratch.write("config.yaml", &text).display().to_string();
+    controller(&scratch, &server, "by-file", &["--config", &file]).await;
+    let wins = ["--config", &file, "--system-namespace", "by-line"];
+    controller(&scratch, &server, "by-line", &wins).await;
+    assert_eq!(server.stop(), Some(0));
+}
+
 #[tokio::test]
 async fn an_agent_that_fills_templates_once_needs_no_admin_port() {
     let scratch = Scratch::new();
@@ -155,5 +195,25 @@ async fn an_agent_that_fills_templates_once_needs_no_admin_port() {
     assert!(said(&served).contains("127.0.0.1:9180"), "{}", said(&served));
     assert_eq!(served.status.code(), Some(1));
     assert_eq!(server.stop(), Some(0));
+}
+
+#[test]
+fn a_configuration_file_that_is_wrong_is_refused_by_name() {
+    let scratch = Scratch::new();
+    let refused = |text: &str| {
+        let file = scratch.write("config.yaml", text).display().to_string();
+        let output = run(&["agent", "--config", &file]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        said(&output).replace(&file, "FILE")
+    };
+    let unknown =
+        "bowline: --config FILE: unknown flag \"load-balanser\"; did you mean \"load-balancer\"?\n";
+    assert_eq!(refused("load-balanser: edge\n"), unknown);
+    let value = refused("load-balancer: edge\ngrace: soon\n");
+    assert!(value.contains("--grace") && value.contains("soon"), "{value}");
+    assert!(value.ends_with("bowline: FILE gives --grace, --load-balancer\n"), "{value}");
+    assert!(refused("grace: 5\n").contains("--load-balancer"), "it is still required");
+    let both = refused("load-balancer: edge\nexec: true\n");
+    assert!(both.contains("--exec cannot be used with --driver builtin"), "{both}");
 }
 
