@@ -92,7 +92,7 @@ mod tests {
     fn every_shell_gets_every_command_and_the_flags_that_help_shows() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let text = String::from_utf8(script(shell, crate::cli::Cli::command())).expect("text");
-            for word in ["explain", "status", "system-namespace", "load-balancer"] {
+            for word in ["explain", "status", "doctor", "system-namespace", "load-balancer"] {
                 assert!(text.contains(word), "{shell:?}: {word}");
             }
             assert!(!text.contains("object-namespace"), "{shell:?} offers a hidden flag");

@@ -9,6 +9,7 @@ mod connect;
 mod controller;
 mod crds;
 mod dns;
+mod doctor;
 mod explain;
 mod haproxy;
 mod log;
@@ -71,6 +72,7 @@ enum Command {
     Plan(plan::PlanCommand),
     Explain(explain::Explain),
     Status(status::StatusCommand),
+    Doctor(doctor::Doctor),
     Crds(crds::Crds),
     Completion(completion::Completion),
     Man(completion::Manual),
@@ -144,6 +146,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Doctor(command) => command.run(),
         Command::Crds(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Completion(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Man(command) => command.run().map(|()| ExitCode::SUCCESS),

@@ -41,6 +41,7 @@ fn help_names_every_command_and_flag() {
         "plan",
         "explain",
         "status",
+        "doctor",
         "crds",
         "completion",
         "man",

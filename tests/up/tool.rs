@@ -217,3 +217,56 @@ fn a_configuration_file_that_is_wrong_is_refused_by_name() {
     assert!(both.contains("--exec cannot be used with --driver builtin"), "{both}");
 }
 
+#[tokio::test]
+async fn the_doctor_finds_nothing_in_what_runs_and_then_what_is_broken() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).ready();
+    let well = until("nothing is wrong", || {
+        let doctor = look(&server, &["doctor"]);
+        if doctor.status.success() { Ok(said(&doctor)) } else { Err(said(&doctor)) }
+    });
+    for line in
+        ["ok     Kinds ", "ok     Leader ", "ok     Agents ", "ok     Clocks ", "Nothing is wrong."]
+    {
+        assert!(well.contains(line), "{line}: {well}");
+    }
+    let pools: Api<bowline_api::AddressPool> = Api::all(server.client().await);
+    for name in ["one", "two"] {
+        let spec = json!({"addresses": ["192.0.2.0/28"]});
+        let pool = object(json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "AddressPool",
+            "metadata": {"name": name}, "spec": spec,
+        }));
+        pools.create(&PostParams::default(), &pool).await.expect("a pool");
+    }
+    let edge = object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "edge"},
+        "spec": {"template": {}},
+    }));
+    let balancers: Api<bowline_api::LoadBalancer> = Api::all(server.client().await);
+    balancers.create(&PostParams::default(), &edge).await.expect("a load balancer");
+    until("kubectl shows the state of pools", || {
+        let shown = scratch.kubectl(&server.kubeconfig, &["get", "apool"]).success()?;
+        let rows: Vec<Vec<&str>> =
+            shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        let (one, two) = (["one", "Used"], ["two", "Overlaps"]);
+        let state = |row: &[&str], of: [&str; 2]| row[0] == of[0] && row.contains(&of[1]);
+        let shows = rows.len() == 3 && rows[0].contains(&"STATE");
+        // Of two that were created in the same second the leader keeps one, by name.
+        if shows && state(&rows[1], one) && state(&rows[2], two) { Ok(()) } else { Err(shown) }
+    });
+    let doctor = look(&server, &["doctor"]);
+    assert_eq!(doctor.status.code(), Some(1));
+    let text = said(&doctor);
+    for line in ["overlap in 192.0.2.0", "WRONG  Agents     load balancer edge has no agent"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.ends_with("2 things are wrong.\n"), "{text}");
+    let json = parse(&look(&server, &["doctor", "-o", "json"]));
+    let wrong = |check: &str| {
+        let mut all = json["checks"].as_array().into_iter().flatten();
+        all.any(|it| it["check"] == check && it["state"] == "Wrong" && it["remedy"].is_string())
+    };
+    assert!(wrong("Pools") && wrong("Agents"), "{json:#}");
+    assert_eq!(server.stop(), Some(0));
+}
