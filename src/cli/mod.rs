@@ -21,6 +21,7 @@ mod nginx;
 #[cfg(feature = "apiserver")]
 mod paint;
 mod plan;
+mod plugin;
 mod program;
 #[cfg(feature = "proxy")]
 mod proxies;
@@ -105,17 +106,22 @@ fn told(error: &anyhow::Error) -> String {
 
 /// Reads a command line. An error is printed, and gives the exit code.
 fn read(args: Vec<OsString>) -> Result<Cli, ExitCode> {
-    let mut command = Cli::command();
-    let args = config::complete(&command, args).map_err(|error| {
-        complain(error);
-        ExitCode::from(2)
-    })?;
-    let file = args.file;
-    let given = command.try_get_matches_from_mut(args.all);
-    let cli = given.and_then(|given| {
-        sense::check(&mut command, &given)?;
-        Cli::from_arg_matches(&given)
-    });
+    let mut file = None;
+    let cli = if plugin::is_called(args.first()) {
+        plugin::parse(args)
+    } else {
+        let mut command = Cli::command();
+        let args = config::complete(&command, args).map_err(|error| {
+            complain(error);
+            ExitCode::from(2)
+        })?;
+        file = args.file;
+        let given = command.try_get_matches_from_mut(args.all);
+        given.and_then(|given| {
+            sense::check(&mut command, &given)?;
+            Cli::from_arg_matches(&given)
+        })
+    };
     cli.map_err(|error| {
         let _ = error.print();
         if let Some((file, flags)) = file.filter(|_| error.use_stderr()) {

@@ -218,6 +218,43 @@ fn a_configuration_file_that_is_wrong_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn kubectl_finds_the_plugin_and_passes_its_flags() {
+    let scratch = Scratch::new();
+    let mut server = Start::new(&scratch).ready();
+    shop(&server).await;
+    let bin = scratch.path().join("bin");
+    std::fs::create_dir(&bin).expect("a folder");
+    std::os::unix::fs::symlink(PROGRAM, bin.join("kubectl-bowline")).expect("a link");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let kubectl = |args: &[&str]| {
+        let program = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
+        let mut command = Command::new(program);
+        command.arg("bowline").args(args).env("PATH", format!("{}:{path}", bin.display()));
+        command.env("KUBECONFIG", &server.kubeconfig).output().expect("run kubectl")
+    };
+    until("the Service is explained", || {
+        let told = said(&kubectl(&["explain", "svc/web", "-n", "shop"]));
+        if told.starts_with("Service shop/web") { Ok(()) } else { Err(told) }
+    });
+    let kubeconfig = server.kubeconfig.display().to_string();
+    let status =
+        kubectl(&["status", "--kubeconfig", &kubeconfig, "--context", "bowline-read-only"]);
+    assert!(status.status.success() && said(&status).contains("local "), "{}", said(&status));
+    let plan = kubectl(&["plan", "--namespace", "default"]);
+    assert!(said(&plan).starts_with("Nothing would change"), "{}", said(&plan));
+    let help = said(&kubectl(&["--help"]));
+    assert!(help.contains("Usage: kubectl bowline"), "{help}");
+    for word in ["status", "explain", "plan"] {
+        assert!(help.contains(&format!("  {word} ")), "{help}");
+    }
+    let help = said(&kubectl(&["explain", "--help"]));
+    assert!(help.contains("  kubectl bowline explain service/web -n shop"), "{help}");
+    let role = kubectl(&["up"]);
+    assert_eq!(role.status.code(), Some(2), "{}", said(&role));
+    assert_eq!(server.stop(), Some(0));
+}
+
+#[tokio::test]
 async fn the_doctor_finds_nothing_in_what_runs_and_then_what_is_broken() {
     let scratch = Scratch::new();
     let mut server = Start::new(&scratch).ready();
