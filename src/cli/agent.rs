@@ -1,7 +1,8 @@
 //! `bowline agent`: carries the traffic of one load balancer with the built-in proxy, HAProxy or nginx; or fills
 //! templates, for a load balancer of any kind. It reads the flags and starts the role in `bowline_runtime`.
 
-use super::connect::Connect;
+use super::config::ConfigFlag;
+use super::connect::{Connect, OldNamespace};
 use super::haproxy::HaproxyFlags;
 use super::members::MembersFlag;
 use super::nginx::NginxFlags;
@@ -11,6 +12,7 @@ use super::proxy::ProxyFlags;
 use super::role::{self, AdminFlag, GraceFlag};
 use super::template::TemplateFlags;
 use super::tmpfs;
+use super::version;
 use anyhow::Context as _;
 use bowline_core::members::MemberRules;
 use bowline_drivers::elsewhere::Elsewhere;
@@ -36,6 +38,7 @@ Examples:
   bowline agent --load-balancer edge
   bowline agent --load-balancer edge --address 192.0.2.10 --access-log
   bowline agent --load-balancer edge --state /var/lib/bowline/edge
+  bowline agent --config /etc/bowline/edge.yaml
   bowline agent --load-balancer edge --driver haproxy --exec
   bowline agent --load-balancer edge --driver nginx --exec
   bowline agent --template haproxy.cfg.tmpl --output /etc/haproxy/haproxy.cfg \
@@ -65,16 +68,23 @@ pub(super) struct Agent {
 
     /// Send traffic to members on loopback, too. Only for a machine that runs everything, as with `bowline
     /// up`: in a cluster it would let every tenant reach programs that listen on loopback
-    #[arg(long)]
+    #[arg(long, help_heading = "Members")]
     allow_loopback_members: bool,
 
     /// Keep the served state in this folder, to serve it after a restart while the API is away. The folder
     /// holds private keys, is made readable for its owner only, and belongs to one agent
     #[arg(long, value_name = "DIR", requires = "load_balancer", conflicts_with = "once")]
+    #[arg(help_heading = "Process")]
     state: Option<PathBuf>,
 
     #[command(flatten)]
     grace: GraceFlag,
+
+    #[command(flatten)]
+    admin: AdminFlag,
+
+    #[command(flatten)]
+    _config: ConfigFlag,
 
     #[command(flatten)]
     proxy: ProxyFlags,
@@ -92,10 +102,10 @@ pub(super) struct Agent {
     template: TemplateFlags,
 
     #[command(flatten)]
-    admin: AdminFlag,
+    connect: Connect,
 
     #[command(flatten)]
-    connect: Connect,
+    old: OldNamespace,
 }
 
 /// What carries the traffic.
@@ -114,9 +124,9 @@ type Running = Pin<Box<dyn Future<Output = Result<(), RoleError>>>>;
 
 impl Agent {
     /// The member rules of an agent with this admin endpoint.
-    fn rules(&self, admin: SocketAddr) -> MemberRules {
+    fn rules(&self, admin: Option<SocketAddr>) -> MemberRules {
         let loopback = self.allow_loopback_members;
-        MemberRules { loopback, ..self.members.rules(&[admin]) }
+        MemberRules { loopback, ..self.members.rules(admin.as_slice()) }
     }
 
     pub(super) fn run(self) -> anyhow::Result<()> {
@@ -124,14 +134,15 @@ impl Agent {
             return self.fill();
         }
         // The parser requires one of the two.
-        let admin = self.admin.admin;
-        let members = MemberRules { here: self.listen.clone(), ..self.rules(admin) };
+        let admin = self.admin.address();
+        let members = MemberRules { here: self.listen.clone(), ..self.rules(Some(admin)) };
         let load_balancer = self.load_balancer.context("--load-balancer is missing")?;
-        role::run(admin, async |context| {
+        role::run(Some(admin), async |context| {
             let (client, cluster) = self.connect.client_and_marks().await?;
             let options = AgentOptions {
-                namespace: self.connect.namespace,
+                namespace: self.old.or(self.connect.system),
                 addresses: self.addresses,
+                version: version::BUILD.to_owned(),
                 grace: self.grace.time(),
                 state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,
@@ -166,23 +177,28 @@ impl Agent {
 
     /// Fills templates: for one load balancer, or for all exposed Services.
     fn fill(self) -> anyhow::Result<()> {
-        let rules = self.rules(self.admin.admin);
+        let admin = match self.template.runs_once() {
+            true => self.admin.given(),
+            false => Some(self.admin.address()),
+        };
+        let rules = self.rules(admin);
         let (options, publisher, certificates) =
             self.template.read(self.grace.time(), rules.clone())?;
         let Some(load_balancer) = self.load_balancer else {
-            return role::run(self.admin.admin, async |context| {
+            return role::run(admin, async |context| {
                 let client = self.connect.client().await?;
                 Ok(templates::run(client, options, publisher, context))
             });
         };
-        role::run(self.admin.admin, async |context| {
+        role::run(admin, async |context| {
             let (client, cluster) = self.connect.client_and_marks().await?;
             let driver = Templates::new(publisher, &options.domain, options.settle)
                 .with_certificates(certificates);
             let once = options.once;
             let options = AgentOptions {
-                namespace: self.connect.namespace,
+                namespace: self.old.or(self.connect.system),
                 addresses: self.addresses,
+                version: version::BUILD.to_owned(),
                 grace: options.grace,
                 state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,

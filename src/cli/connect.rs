@@ -30,9 +30,38 @@ pub(super) struct Connect {
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
+    #[command(flatten)]
+    pub(super) system: SystemNamespace,
+}
+
+/// Bowline's own namespace.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+pub(super) struct SystemNamespace {
     /// Bowline's own namespace: Plans and Leases are there
-    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
-    pub(super) namespace: String,
+    #[arg(long = "system-namespace", value_name = "NAME", default_value = names::NAMESPACE)]
+    #[arg(id = "system_namespace")]
+    pub(super) name: String,
+}
+
+/// Bowline's own namespace, as roles take it: they also accept the flag of earlier versions.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OldNamespace {
+    /// The former name of --system-namespace
+    #[arg(long = "namespace", id = "old_namespace", value_name = "NAME", hide = true)]
+    #[arg(conflicts_with = "system_namespace")]
+    name: Option<String>,
+}
+
+impl OldNamespace {
+    /// Bowline's own namespace. The old flag wins over the default of the new one, with a warning.
+    pub(super) fn or(self, system: SystemNamespace) -> String {
+        let Some(name) = self.name else { return system.name };
+        tracing::warn!(
+            "--namespace is an old name for Bowline's own namespace: write --system-namespace={name}"
+        );
+        name
+    }
 }
 
 impl Connect {

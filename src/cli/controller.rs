@@ -2,9 +2,11 @@
 //! role in `bowline_runtime`.
 
 use super::class::ClassFlag;
-use super::connect::Connect;
+use super::config::ConfigFlag;
+use super::connect::{Connect, OldNamespace};
 use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
+use super::version;
 use bowline_api::provisioned_objects::Images;
 use bowline_core::members::network;
 use bowline_runtime::roles::ControllerOptions;
@@ -20,6 +22,7 @@ use ipnet::IpNet;
 Examples:
   bowline controller --default-class --default-load-balancer edge
   bowline controller --default-class --import-metallb
+  bowline controller --config /etc/bowline/controller.yaml
   bowline controller --kubeconfig FILE --log-level info --log-format json")]
 pub(super) struct Controller {
     #[command(flatten)]
@@ -77,7 +80,13 @@ pub(super) struct Controller {
     admin: AdminFlag,
 
     #[command(flatten)]
+    _config: ConfigFlag,
+
+    #[command(flatten)]
     connect: Connect,
+
+    #[command(flatten)]
+    old: OldNamespace,
 }
 
 /// What the proxies run from that classes make.
@@ -110,10 +119,10 @@ impl ImageFlags {
 
 impl Controller {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        role::run(self.admin.admin, async |context| {
+        role::run(Some(self.admin.address()), async |context| {
             let client = self.connect.client().await?;
             let options = ControllerOptions {
-                namespace: self.connect.namespace,
+                namespace: self.old.or(self.connect.system),
                 cluster_id: self.cluster_id,
                 default_class: self.class.default_class.unwrap_or(false),
                 default_load_balancer: self.default_load_balancer,
@@ -122,6 +131,7 @@ impl Controller {
                 address_grace: self.address_grace.time(),
                 images: self.images.images(),
                 deny_members: self.deny_members,
+                version: version::BUILD.to_owned(),
                 ..ControllerOptions::default()
             };
             let stopped = context.clone();

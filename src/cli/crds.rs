@@ -1,9 +1,9 @@
 //! `bowline crds`: prints the CustomResourceDefinitions that a cluster needs before it can hold
 //! Bowline's objects.
 
+use super::look;
 use super::say::say;
 use anyhow::Context as _;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 /// Print the CustomResourceDefinitions of Bowline's kinds, ready for `kubectl apply -f -`.
@@ -17,12 +17,7 @@ pub(super) struct Crds {
 impl Crds {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let Some(dir) = self.dir else {
-            let mut out = std::io::stdout().lock();
-            return match out.write_all(bowline_api::crds::yaml().as_bytes()) {
-                // `bowline crds | head` is no failure.
-                Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-                result => result.context("cannot write to standard output"),
-            };
+            return look::write(bowline_api::crds::yaml());
         };
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         for (name, text) in bowline_api::crds::files() {

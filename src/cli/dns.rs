@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Addresses and names")]
 pub(super) struct DnsFlags {
     /// A DNS server to ask for names of bowline.dev/assign-from-fqdn; several are asked in the
     /// given order [default: those of /etc/resolv.conf]

@@ -26,8 +26,8 @@ pub(super) struct Explain {
     object: Object,
 
     /// The namespace of the object [default: the one of the kubeconfig's context]
-    #[arg(short = 'n', long = "object-namespace", value_name = "NAME")]
-    object_namespace: Option<String>,
+    #[arg(short = 'n', long, alias = "object-namespace", value_name = "NAME")]
+    namespace: Option<String>,
 
     #[command(flatten)]
     look: Look,
@@ -64,12 +64,12 @@ impl FromStr for Object {
 
 impl Explain {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let Self { object, object_namespace, look } = self;
+        let Self { object, namespace, look } = self;
         look.block_on(async |look, client| {
-            let facts = look.facts(&client).await?;
+            let facts = look.facts_about(&client, namespace.as_deref()).await?;
             let namespace = match object.subject {
                 Subject::LoadBalancer => String::new(),
-                _ => object_namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
+                _ => namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
             };
             let key = ObjectKey::new(namespace, object.name.as_str());
             let Some(explanation) = Explanation::of(&facts, object.subject, &key) else {

@@ -7,6 +7,7 @@ use super::say::complain;
 use crate::view::{AddressLists, Facts, Lists, View};
 use crate::visible::visible_json;
 use anyhow::Context as _;
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use std::io::Write as _;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub(super) struct Look {
     connect: Connect,
 }
 
+/// The forms of what a command prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, clap::ValueEnum)]
 pub(super) enum Output {
     /// For people.
@@ -55,15 +57,36 @@ impl Look {
         runtime.block_on(async { show(self, self.connect.client().await?).await })
     }
 
+    /// The facts about the cluster now. An error if it has no namespace of the given name.
+    pub(super) async fn facts_about(
+        &self,
+        client: &Client,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<Facts> {
+        let facts = self.facts(client).await?;
+        if let Some(name) = namespace.filter(|name| !facts.has_namespace(name)) {
+            anyhow::bail!(
+                "there is no namespace {name:?}; Bowline's own namespace is --system-namespace"
+            );
+        }
+        Ok(facts)
+    }
+
     /// The facts about the cluster now.
     pub(super) async fn facts(&self, client: &Client) -> anyhow::Result<Facts> {
-        let lists = patiently(Lists::read(client, &self.connect.namespace)).await?;
-        Ok(Facts::new(
-            lists,
-            self.class.default_class,
-            self.default_load_balancer.as_deref(),
-            k8s_openapi::jiff::Timestamp::now(),
-        ))
+        let lists = patiently(Lists::read(client, self.system())).await?;
+        Ok(self.facts_of(lists, Timestamp::now()))
+    }
+
+    /// The facts about these lists.
+    pub(super) fn facts_of(&self, lists: Lists, now: Timestamp) -> Facts {
+        let name = self.default_load_balancer.as_deref();
+        Facts::new(lists, self.class.default_class, name, now)
+    }
+
+    /// Bowline's own namespace.
+    pub(super) fn system(&self) -> &str {
+        &self.connect.system.name
     }
 
     /// The pools and addresses of the cluster now.
@@ -73,20 +96,28 @@ impl Look {
 
     /// Prints in the requested form.
     pub(super) fn print(&self, view: &impl View) -> anyhow::Result<()> {
-        let printed = match self.output {
-            Output::Text => view.text(),
-            Output::Json => visible_json(&view.json().context("cannot write JSON")?) + "\n",
-        };
-        match std::io::stdout().lock().write_all(printed.as_bytes()) {
-            // `bowline status | head` is no failure.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            result => result.context("cannot write to standard output"),
-        }
+        print(self.output, view)
+    }
+}
+
+/// Prints a view.
+pub(super) fn print(output: Output, view: &impl View) -> anyhow::Result<()> {
+    write(match output {
+        Output::Text => view.text(),
+        Output::Json => visible_json(&view.json().context("cannot write JSON")?) + "\n",
+    })
+}
+
+/// Writes to standard output. A reader that goes away is no failure, as in `bowline status | head`.
+pub(super) fn write(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(text.as_ref()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.context("cannot write to standard output"),
     }
 }
 
 /// Waits for a result, and says so when it takes long.
-async fn patiently<T>(read: impl Future<Output = T>) -> T {
+pub(super) async fn patiently<T>(read: impl Future<Output = T>) -> T {
     let mut read = std::pin::pin!(read);
     tokio::select! {
         done = &mut read => done,

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Which members get no traffic.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Members")]
 pub(super) struct MembersFlag {
     /// Send no traffic to members in these networks, separated by commas or repeated; Events tell
     /// their Services. Loopback, link-local and load balancers' addresses are left out without it, too

@@ -3,10 +3,13 @@
 
 mod agent;
 mod class;
+mod completion;
+mod config;
 mod connect;
 mod controller;
 mod crds;
 mod dns;
+mod doctor;
 mod explain;
 mod haproxy;
 mod log;
@@ -18,6 +21,7 @@ mod nginx;
 #[cfg(feature = "apiserver")]
 mod paint;
 mod plan;
+mod plugin;
 mod program;
 #[cfg(feature = "proxy")]
 mod proxies;
@@ -37,15 +41,18 @@ mod tmpfs;
 mod up;
 #[cfg(feature = "apiserver")]
 mod up;
+mod version;
 
 use crate::visible::visible;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use say::complain;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Load balancing for Kubernetes clusters that do not live inside one cloud.
 #[derive(Debug, Parser)]
-#[command(name = "bowline", version, max_term_width = 80, arg_required_else_help = true)]
+#[command(name = "bowline", version = version::LONG)]
+#[command(max_term_width = 80, arg_required_else_help = true)]
 #[cfg_attr(
     all(feature = "apiserver", feature = "proxy"),
     command(after_help = "The first five minutes: bowline up --demo")
@@ -66,7 +73,11 @@ enum Command {
     Plan(plan::PlanCommand),
     Explain(explain::Explain),
     Status(status::StatusCommand),
+    Doctor(doctor::Doctor),
     Crds(crds::Crds),
+    Completion(completion::Completion),
+    Man(completion::Manual),
+    Version(version::VersionCommand),
 }
 
 impl Command {
@@ -93,14 +104,38 @@ fn told(error: &anyhow::Error) -> String {
     text
 }
 
+/// Reads a command line. An error is printed, and gives the exit code.
+fn read(args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    let mut file = None;
+    let cli = if plugin::is_called(args.first()) {
+        plugin::parse(args)
+    } else {
+        let mut command = Cli::command();
+        let args = config::complete(&command, args).map_err(|error| {
+            complain(error);
+            ExitCode::from(2)
+        })?;
+        file = args.file;
+        let given = command.try_get_matches_from_mut(args.all);
+        given.and_then(|given| {
+            sense::check(&mut command, &given)?;
+            Cli::from_arg_matches(&given)
+        })
+    };
+    cli.map_err(|error| {
+        let _ = error.print();
+        if let Some((file, flags)) = file.filter(|_| error.use_stderr()) {
+            complain(config::hint(&file, &flags));
+        }
+        u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+    })
+}
+
 /// Runs the command of the command line.
 pub(crate) fn run() -> ExitCode {
-    let mut command = Cli::command();
-    let given = command.get_matches_mut();
-    let cli = match sense::check(&mut command, &given).and_then(|()| Cli::from_arg_matches(&given))
-    {
+    let cli = match read(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(error) => error.exit(),
+        Err(code) => return code,
     };
     if let Err(error) = cli.log.start(cli.command.log_level()) {
         complain(error);
@@ -117,7 +152,11 @@ pub(crate) fn run() -> ExitCode {
         Command::Plan(command) => command.run(),
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Doctor(command) => command.run(),
         Command::Crds(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Completion(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Man(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Version(command) => command.run().map(|()| ExitCode::SUCCESS),
     };
     match done {
         Ok(code) => code,
@@ -130,7 +169,63 @@ pub(crate) fn run() -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use super::told;
+    use super::{Cli, told};
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn flags_stand_under_the_headings_where_they_belong() {
+        let cli = Cli::command();
+        let heading = |command: &str, flag: &str| {
+            let command = cli.find_subcommand(command).expect("a command");
+            let mut flags = command.get_arguments();
+            let found = flags.find(|it| it.get_long() == Some(flag));
+            found.unwrap_or_else(|| panic!("--{flag}")).get_help_heading()
+        };
+        let process = Some("Process");
+        let names = Some("Addresses and names");
+        for (command, flag, expected) in [
+            ("agent", "load-balancer", None),
+            ("agent", "driver", None),
+            ("agent", "listen", None),
+            ("agent", "deny-members", Some("Members")),
+            ("agent", "allow-loopback-members", Some("Members")),
+            ("agent", "state", process),
+            ("agent", "grace", process),
+            ("agent", "admin", process),
+            ("agent", "config", process),
+            ("agent", "access-log", Some("Proxy")),
+            ("agent", "once", Some("Templates")),
+            ("agent", "system-namespace", Some("Cluster")),
+            ("controller", "default-class", None),
+            ("controller", "leader-elect", None),
+            ("controller", "proxy-image", Some("Proxies that classes make")),
+            ("controller", "deny-members", Some("Proxies that classes make")),
+            ("controller", "dns-server", names),
+            ("controller", "address-grace", names),
+            ("controller", "admin", process),
+            ("controller", "config", process),
+            ("controller", "kubeconfig", Some("Cluster")),
+            ("status", "namespace", None),
+            ("status", "system-namespace", Some("Cluster")),
+        ] {
+            assert_eq!(heading(command, flag), expected, "{command} --{flag}");
+        }
+        #[cfg(feature = "apiserver")]
+        for (flag, expected) in [
+            ("demo", None),
+            ("default-load-balancer", None),
+            ("http-port", Some("The load balancer \"local\"")),
+            ("dns-server", names),
+            ("address-grace", names),
+            ("deny-members", Some("Members")),
+            ("access-log", Some("Proxy")),
+            ("grace", process),
+            ("admin", process),
+            ("system-namespace", Some("Cluster")),
+        ] {
+            assert_eq!(heading("up", flag), expected, "up --{flag}");
+        }
+    }
 
     #[test]
     fn a_cause_that_was_told_is_not_told_again() {

@@ -21,6 +21,10 @@ pub(super) struct PlanCommand {
     #[arg(long)]
     exit_code: bool,
 
+    /// Show only changes of Services and Ingresses of this namespace [default: all namespaces]
+    #[arg(short = 'n', long, value_name = "NAME")]
+    namespace: Option<String>,
+
     #[command(flatten)]
     look: Look,
 }
@@ -32,10 +36,15 @@ impl PlanCommand {
     }
 
     pub(super) fn run(self) -> anyhow::Result<ExitCode> {
-        self.look.block_on(async |look, client| {
-            let difference = Difference::of(&look.facts(&client).await?);
+        let Self { exit_code, namespace, look } = self;
+        look.block_on(async |look, client| {
+            let facts = look.facts_about(&client, namespace.as_deref()).await?;
+            let mut difference = Difference::of(&facts);
+            if let Some(namespace) = &namespace {
+                difference = difference.in_namespace(namespace);
+            }
             look.print(&difference)?;
-            let differs = self.exit_code && !difference.is_empty();
+            let differs = exit_code && !difference.is_empty();
             Ok(if differs { ExitCode::FAILURE } else { ExitCode::SUCCESS })
         })
     }

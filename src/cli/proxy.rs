@@ -5,6 +5,7 @@ use super::memory;
 
 /// How the proxy behaves.
 #[derive(Clone, Copy, Debug, clap::Args)]
+#[command(next_help_heading = "Proxy")]
 pub(super) struct ProxyFlags {
     /// Print a line for every request to standard output
     #[arg(long)]

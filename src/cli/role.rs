@@ -2,20 +2,35 @@
 //! a signal.
 
 use super::signals::{AT_ONCE, Signals};
+use super::version;
 use anyhow::Context as _;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::roles::{Context, RoleError};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
+use tracing::field::display;
 
 /// Where health and metrics are served.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Process")]
 pub(super) struct AdminFlag {
-    /// Serve /livez, /readyz and /metrics here; port 0 takes any that is free
-    #[arg(
-        long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9180", value_parser = address
-    )]
-    pub(super) admin: SocketAddr,
+    /// Serve /livez, /readyz and /metrics here; port 0 takes any that is free [default: 127.0.0.1:9180]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
+    admin: Option<SocketAddr>,
+}
+
+impl AdminFlag {
+    const DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
+
+    /// The address of a process that runs on.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.admin.unwrap_or(Self::DEFAULT)
+    }
+
+    /// The address of a process that ends by itself: none unless one is given.
+    pub(super) fn given(&self) -> Option<SocketAddr> {
+        self.admin
+    }
 }
 
 /// Parses an address and a port. An address of either family may have brackets: a manifest that inserts the
@@ -33,6 +48,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// How long an end may take.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Process")]
 pub(super) struct GraceFlag {
     /// How long requests under way may take when the process stops; a second signal ends it at once
     #[arg(long = "grace", value_name = "SECONDS", default_value_t = 10)]
@@ -47,6 +63,7 @@ impl GraceFlag {
 
 /// How long a move to another address takes.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Addresses and names")]
 pub(super) struct AddressGraceFlag {
     /// How long a Service or LoadBalancer that moves to another address is still served at the old one: 0
     /// for not at all, at most a day
@@ -65,9 +82,9 @@ impl AddressGraceFlag {
     }
 }
 
-/// Runs a role until it ends by itself or after a signal.
+/// Runs a role until it ends by itself or after a signal. Without an address it serves no admin endpoint.
 pub(super) fn run<R>(
-    admin: SocketAddr,
+    admin: Option<SocketAddr>,
     role: impl AsyncFnOnce(Context) -> anyhow::Result<R>,
 ) -> anyhow::Result<()>
 where
@@ -79,15 +96,22 @@ where
         .context("cannot start the async runtime")?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
-        let admin = Admin::bind(admin).await?;
+        let admin = match admin {
+            Some(address) => Some(Admin::bind(address).await?),
+            None => None,
+        };
         let (context, stop) = Context::new();
+        version::count(&context.metrics);
         let mut role = std::pin::pin!(role(context.clone()).await?);
-        tracing::info!(admin = %admin.address, "started");
-        let serving = tokio::spawn(admin.serve(
-            context.metrics.clone(),
-            context.readiness.clone(),
-            context.shutdown.clone(),
-        ));
+        let address = admin.as_ref().map(|it| display(it.address));
+        tracing::info!(version = version::BUILD, admin = address, "started");
+        let serving = admin.map(|admin| {
+            tokio::spawn(admin.serve(
+                context.metrics.clone(),
+                context.readiness.clone(),
+                context.shutdown.clone(),
+            ))
+        });
         let done = tokio::select! {
             done = &mut role => done,
             () = signals.next() => {
@@ -100,7 +124,9 @@ where
             }
         };
         let _ = stop.send(true);
-        let _ = serving.await;
+        if let Some(serving) = serving {
+            let _ = serving.await;
+        }
         done.map_err(Into::into)
     })
 }

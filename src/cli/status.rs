@@ -13,6 +13,7 @@ use crate::view::status::Status;
 #[command(after_help = "\
 Examples:
   bowline status
+  bowline status --namespace shop
   bowline status --addresses
   bowline status -o json | jq '.loadBalancers[] | {name, phase}'")]
 pub(super) struct StatusCommand {
@@ -20,20 +21,34 @@ pub(super) struct StatusCommand {
     #[arg(long)]
     addresses: bool,
 
+    /// Show only what Services, Ingresses and claims of this namespace have [default: all namespaces]
+    #[arg(short = 'n', long, value_name = "NAME")]
+    namespace: Option<String>,
+
     #[command(flatten)]
     look: Look,
 }
 
 impl StatusCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let addresses = self.addresses;
-        self.look.block_on(async |look, client| {
+        let Self { addresses, namespace, look } = self;
+        let namespace = namespace.as_deref();
+        look.block_on(async |look, client| {
             if !addresses {
-                return look.print(&Status::of(&look.facts(&client).await?));
+                let facts = look.facts_about(&client, namespace).await?;
+                let status = Status::of(&facts);
+                return look.print(&match namespace {
+                    Some(namespace) => status.in_namespace(namespace),
+                    None => status,
+                });
             }
             let lists = look.addresses(&client).await?;
             let now = k8s_openapi::jiff::Timestamp::now();
-            look.print(&Addresses::of(&lists.pools, &lists.addresses, lists.notes, now))
+            let all = Addresses::of(&lists.pools, &lists.addresses, lists.notes, now);
+            look.print(&match namespace {
+                Some(namespace) => all.in_namespace(namespace),
+                None => all,
+            })
         })
     }
 }

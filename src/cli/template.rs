@@ -89,7 +89,8 @@ pub(super) struct TemplateFlags {
     )]
     settle: u64,
 
-    /// Write and notify once, then exit; with an error if something failed
+    /// Write and notify once, then exit; with an error if something failed. There is no admin endpoint then,
+    /// unless --admin is given
     #[arg(long, requires = "templates", conflicts_with = "addresses")]
     once: bool,
 
@@ -117,6 +118,11 @@ impl TemplateFlags {
     /// Whether any template is given.
     pub(super) fn are_given(&self) -> bool {
         !self.templates.is_empty()
+    }
+
+    /// Whether the templates are filled once.
+    pub(super) fn runs_once(&self) -> bool {
+        self.once
     }
 
     /// Reads the templates, and returns how to fill them.

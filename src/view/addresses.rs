@@ -96,6 +96,12 @@ impl Addresses {
         pools.sort_by(|one, other| one.name.cmp(&other.name));
         Self { pools, addresses: views(addresses, now), notes }
     }
+
+    /// The same with only the addresses that a holder of this namespace has. Pools belong to no namespace.
+    pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
+        self.addresses.retain(|it| it.holders.iter().any(|holder| holder.namespace == namespace));
+        self
+    }
 }
 
 impl View for Addresses {

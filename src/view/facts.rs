@@ -69,6 +69,9 @@ pub(super) struct Recorded {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Holder {
     pub(super) identity: String,
+    /// The version of its program. None: earlier versions do not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) version: Option<String>,
     /// Seconds since its last renewal, by the clock of this machine.
     pub(super) silent_seconds: i64,
     /// Whether that is longer than the Lease lasts.
@@ -154,6 +157,12 @@ impl Facts {
             }),
             notes,
         }
+    }
+
+    /// Whether the cluster has this namespace, as far as namespaces can be read.
+    pub(crate) fn has_namespace(&self, name: &str) -> bool {
+        let named = |it: &Namespace| it.metadata.name.as_deref() == Some(name);
+        self.namespaces.is_empty() || self.namespaces.iter().any(named)
     }
 
     /// The problems of a consumer that can be known: those of certificates only if Secrets can be read.
@@ -254,7 +263,7 @@ fn guessed(default_class: Option<bool>, default_load_balancer: Option<&str>) -> 
     (!taken.is_empty()).then(|| {
         format!(
             "The settings of the controllers are not known. Assumed: {}. Give these flags, or name Bowline's own \
-             namespace with --namespace.",
+             namespace with --system-namespace.",
             taken.join(" and ")
         )
     })
@@ -435,7 +444,8 @@ fn silent_seconds(entry: &Entry, now: Timestamp) -> i64 {
 fn agent(entry: &Entry, now: Timestamp) -> Agent {
     let silent_seconds = silent_seconds(entry, now);
     let overdue = u64::try_from(silent_seconds).is_ok_and(|it| it > entry.lasts.as_secs());
-    let holder = Holder { identity: entry.agent.to_string(), silent_seconds, overdue };
+    let version = entry.said.version.as_deref().map(str::to_owned);
+    let holder = Holder { identity: entry.agent.to_string(), version, silent_seconds, overdue };
     Agent { holder: entry.left.is_none().then_some(holder), said: entry.said.clone() }
 }
 
@@ -444,8 +454,10 @@ fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
     let identity = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
     let silent_seconds = now.as_second() - spec.renew_time.as_ref()?.0.as_second();
     let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
+    let annotations = lease.metadata.annotations.as_ref();
     Some(Holder {
         identity,
+        version: annotations.and_then(|all| all.get(names::ANNOTATION_VERSION)).cloned(),
         silent_seconds: silent_seconds.max(0),
         overdue: silent_seconds > duration,
     })

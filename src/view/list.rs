@@ -9,6 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::ListParams;
 use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
@@ -59,7 +60,7 @@ pub(crate) enum ListError {
     /// Bowline's own namespace does not exist.
     #[error(
         "there is no namespace {0:?}, so no controller of Bowline has run with it; name its own \
-         namespace with --namespace"
+         namespace with --system-namespace"
     )]
     NoNamespace(String),
     /// It does not answer.
@@ -194,6 +195,22 @@ impl Lists {
         })
     }
 
+    /// The definitions of Bowline's kinds that the cluster has. None: they may not be read.
+    pub(crate) async fn kinds(
+        client: &Client,
+    ) -> Result<Option<Vec<CustomResourceDefinition>>, ListError> {
+        let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let mut all = Vec::new();
+        for name in bowline_api::crds::all().into_iter().filter_map(|it| it.metadata.name) {
+            match api.get_opt(&name).await {
+                Ok(found) => all.extend(found),
+                Err(Error::Api(status)) if status.code == 403 => return Ok(None),
+                Err(error) => return Err(failed("customresourcedefinitions", error)),
+            }
+        }
+        Ok(Some(all))
+    }
+
     /// The Lease of this name in Bowline's namespace.
     pub(super) fn lease(&self, name: &str) -> Option<&Lease> {
         self.leases.iter().find(|lease| lease.metadata.name.as_deref() == Some(name))
@@ -247,6 +264,14 @@ fn last_cause(error: &(dyn std::error::Error + 'static)) -> String {
     last.to_string()
 }
 
+/// Why a kind cannot be read.
+fn failed(what: &str, error: Error) -> ListError {
+    match error {
+        Error::Service(source) => ListError::Unreachable(last_cause(&*source)),
+        source => ListError::Failed { what: what.to_owned(), source: Box::new(source) },
+    }
+}
+
 /// All objects of a kind. None: they cannot be listed.
 async fn list<K>(api: Api<K>, params: &ListParams) -> Result<Option<Vec<K>>, ListError>
 where
@@ -272,13 +297,7 @@ where
                 all.clear();
                 params.continue_token = None;
             }
-            Err(Error::Service(source)) => {
-                return Err(ListError::Unreachable(last_cause(&*source)));
-            }
-            Err(source) => {
-                let what = K::plural(&()).into_owned();
-                return Err(ListError::Failed { what, source: Box::new(source) });
-            }
+            Err(error) => return Err(failed(&K::plural(&()), error)),
         }
     }
 }

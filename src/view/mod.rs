@@ -5,6 +5,7 @@
 //!  list (I/O) ─▶ facts ─┬─▶ explain ─┐
 //!                       ├─▶ status  ─┼─▶ JSON, or text of 80 columns
 //!                       ├─▶ plan    ─┤
+//!                       ├─▶ doctor  ─┤
 //!  list of pools and addresses ───────┘
 //! ```
 //!
@@ -15,6 +16,7 @@ pub(crate) mod addresses;
 mod addresses_text;
 mod chain;
 pub(crate) mod claim;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 mod explain_text;
 mod facts;

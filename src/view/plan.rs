@@ -64,6 +64,15 @@ impl Difference {
         }
     }
 
+    /// The same for the consumers of one namespace.
+    pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
+        for lb in &mut self.load_balancers {
+            lb.consumers.retain(|one| one.consumer.namespace == namespace);
+        }
+        self.load_balancers.retain(|lb| !lb.consumers.is_empty());
+        self
+    }
+
     /// Whether nothing would change.
     pub(crate) fn is_empty(&self) -> bool {
         self.load_balancers.is_empty()

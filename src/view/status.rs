@@ -24,6 +24,9 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
+    /// The only namespace that is shown. None: all are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) namespace: Option<String>,
     /// The leader of the controllers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) controller: Option<Holder>,
@@ -273,7 +276,23 @@ impl Status {
                 .collect(),
             nowhere: nowhere.collect(),
             notes: facts.notes.clone(),
+            namespace: None,
         }
+    }
+
+    /// The same for one namespace: its consumers, and the load balancers that one of them uses or was refused by, or
+    /// that a claim of the namespace has.
+    pub(crate) fn in_namespace(mut self, namespace: &str) -> Self {
+        for lb in &mut self.load_balancers {
+            lb.consumers.retain(|one| one.namespace == namespace);
+            lb.refused.retain(|one| one.consumer.namespace == namespace);
+        }
+        self.load_balancers.retain(|lb| {
+            let claimed = lb.claim_ref.as_ref().is_some_and(|claim| claim.namespace == namespace);
+            claimed || !lb.consumers.is_empty() || !lb.refused.is_empty()
+        });
+        self.nowhere.retain(|one| one.consumer.namespace == namespace);
+        Self { namespace: Some(namespace.to_owned()), ..self }
     }
 }
 

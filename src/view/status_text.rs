@@ -4,14 +4,25 @@ use super::facts::Holder;
 use super::status::{AgentView, Applied, AppliedView, LoadBalancerView, RefusedView, Status};
 use super::words::{ago, bullet, columns, count, paragraph};
 use bowline_core::key::ConsumerKind;
+use bowline_core::outcome::quote;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The whole cluster.
 pub(super) fn status(status: &Status) -> String {
     let mut out = String::new();
     paragraph(&mut out, &format!("Controller: {}", controller(status.controller.as_ref())));
+    if let Some(versions) = versions(status) {
+        paragraph(&mut out, &format!("Versions: {versions}"));
+    }
     out.push('\n');
     if status.load_balancers.is_empty() {
-        out.push_str("No load balancers.\n");
+        match &status.namespace {
+            Some(namespace) => {
+                let text = format!("No load balancer serves namespace {}.", quote(namespace));
+                paragraph(&mut out, &text);
+            }
+            None => out.push_str("No load balancers.\n"),
+        }
     } else {
         out.push_str(&columns(&table(&status.load_balancers), ""));
     }
@@ -88,6 +99,25 @@ fn controller(holder: Option<&Holder>) -> String {
             format!("{} leads, {}{doubt}", holder.identity, heard(holder))
         }
     }
+}
+
+/// The version of the leader, and how many agents are of which version. None: no process says its version.
+fn versions(status: &Status) -> Option<String> {
+    const UNKNOWN: &str = "an unknown version";
+    let leader = status.controller.as_ref().map(|it| it.version.as_deref());
+    let agents = status.load_balancers.iter().flat_map(|lb| &lb.applied.agents);
+    let mut counts: BTreeMap<Option<&str>, BTreeSet<&str>> = BTreeMap::new();
+    for AgentView { holder, .. } in agents {
+        counts.entry(holder.version.as_deref()).or_default().insert(&holder.identity);
+    }
+    if leader.flatten().is_none() && counts.keys().all(Option::is_none) {
+        return None;
+    }
+    let leader = leader.map(|it| format!("controller {}", it.unwrap_or(UNKNOWN)));
+    let agents = counts.iter().map(|(version, agents)| {
+        format!("{} of {}", count(agents.len(), "agent"), version.unwrap_or(UNKNOWN))
+    });
+    Some(leader.into_iter().chain(agents).collect::<Vec<_>>().join(", "))
 }
 
 /// When an agent was last heard of.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod difference;
+mod doctor;
 mod explain;
 mod pools;
 mod programs;

@@ -141,7 +141,7 @@ fn everything_is_in_the_namespace_of_the_release() {
     }
     for name in ["bowline-controller", "bowline-agent-edge"] {
         let args = container(&objects, name)["args"].as_array().expect("arguments").clone();
-        assert!(args.contains(&json!("--namespace=own")), "{args:?}");
+        assert!(args.contains(&json!("--system-namespace=own")), "{args:?}");
     }
 }
 
@@ -176,7 +176,7 @@ fn values_of_the_controllers_reach_them() {
     assert_eq!(container["image"], json!(image));
     let args = [
         "controller",
-        "--namespace=own",
+        "--system-namespace=own",
         "--admin=[::]:9180",
         "--log-format=json",
         "--log-level=debug",

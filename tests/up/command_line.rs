@@ -41,7 +41,11 @@ fn help_names_every_command_and_flag() {
         "plan",
         "explain",
         "status",
+        "doctor",
         "crds",
+        "completion",
+        "man",
+        "version",
         "--log-level",
         "--log-format",
         "--version",
@@ -58,18 +62,20 @@ fn help_names_every_command_and_flag() {
     {
         assert!(said(&help).contains(word), "{word}: {}", said(&help));
     }
-    let looks = ["-o", "--kubeconfig", "--context", "--namespace", "--default-class", "Examples:"];
+    let looks = ["-o", "-n, --namespace", "--kubeconfig", "--context", "--system-namespace"];
     for command in ["plan", "explain", "status"] {
         let help = run(&[command, "--help"]);
         assert!(help.status.success());
-        for word in looks.into_iter().chain(["--default-load-balancer", "bowline-system"]) {
+        let more = ["--default-class", "--default-load-balancer", "bowline-system", "Examples:"];
+        for word in looks.into_iter().chain(more) {
             assert!(said(&help).contains(word), "{command} {word}: {}", said(&help));
         }
     }
     for command in ["controller", "agent"] {
         let help = run(&[command, "--help"]);
         assert!(help.status.success());
-        for word in ["--kubeconfig", "--namespace", "--admin", "127.0.0.1:9180", "Examples:"] {
+        let flags = ["--kubeconfig", "--system-namespace", "--admin", "--config"];
+        for word in flags.into_iter().chain(["127.0.0.1:9180", "Examples:"]) {
             assert!(said(&help).contains(word), "{command} {word}: {}", said(&help));
         }
     }
@@ -104,6 +110,10 @@ fn a_command_line_that_makes_no_sense_is_refused_with_help() {
         &["--log", "=[", "crds"],
         &["crds", "--log-level", "=["],
         &["crds", "--log-format", "sideways"],
+        &["controller", "--namespace", "a", "--system-namespace", "b"],
+        &["completion", "tcsh"],
+        &["man"],
+        &["status", "--config", "file"],
     ] {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));

@@ -84,7 +84,7 @@ fn it_says_what_it_waits_for_and_a_second_signal_ends_it_at_once() {
 #[test]
 fn without_its_controller_it_ends_and_says_why() {
     let scratch = Scratch::new();
-    let mut service = Start::new(&scratch).arg("--namespace").arg("No_Name").spawn();
+    let mut service = Start::new(&scratch).arg("--system-namespace").arg("No_Name").spawn();
     assert_eq!(service.wait(), Some(1), "{}", service.log());
     let log = service.log();
     assert!(log.contains("bowline: the controller ended: cannot make namespace No_Name"), "{log}");

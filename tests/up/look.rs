@@ -39,12 +39,12 @@ async fn a_plan_ends_with_0_1_or_2_when_asked_to_and_says_what_it_guesses() {
     let differs = ["plan", "--exit-code", "--default-class=false"];
     assert_eq!(look(&server, &differs).status.code(), Some(1));
     assert_eq!(look(&server, &differs[..1]).status.code(), Some(0), "only when asked to");
-    let unknown = look(&server, &["plan", "--exit-code", "--namespace", "nowhere"]);
+    let unknown = look(&server, &["plan", "--exit-code", "--system-namespace", "nowhere"]);
     assert_eq!(unknown.status.code(), Some(2));
     assert!(said(&unknown).contains("there is no namespace \"nowhere\""), "{}", said(&unknown));
-    assert_eq!(look(&server, &["status", "--namespace", "nowhere"]).status.code(), Some(1));
+    assert_eq!(look(&server, &["status", "--system-namespace", "nowhere"]).status.code(), Some(1));
 
-    let guessed = look(&server, &["plan", "-o", "json", "--namespace", "default"]);
+    let guessed = look(&server, &["plan", "-o", "json", "--system-namespace", "default"]);
     let guessed: Value = serde_json::from_slice(&guessed.stdout).expect("JSON");
     let note = guessed["notes"][0].as_str().expect("a note");
     assert!(note.starts_with("The settings of the controllers are not known"), "{note}");
@@ -100,6 +100,10 @@ fn help_says_what_a_command_does_and_fits_into_80_columns() {
         ("plan", "Changes nothing."),
         ("explain", "Shows how its load balancer was found"),
         ("status", "their consumers, and whether everything is in force"),
+        ("doctor", "say for each finding what helps"),
+        ("version", "its commit, and the API versions"),
+        ("completion", "the completion script of a shell"),
+        ("man", "the manual pages of all commands"),
         ("crds", "ready for `kubectl apply -f -`"),
     ] {
         let help = run(&[command, "--help"]);

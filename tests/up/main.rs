@@ -23,4 +23,5 @@ mod metallb;
 mod random;
 mod resume;
 mod storm;
+mod tool;
 mod wire;

@@ -35,6 +35,12 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
         description = "Networks and ranges."
     ),
     printcolumn(
+        name = "State",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Used\")].reason",
+        description = "Used: addresses are granted from it. Otherwise why not, in one word."
+    ),
+    printcolumn(
         name = "Auto-Assign",
         type_ = "boolean",
         json_path = ".spec.autoAssign",
@@ -70,6 +76,13 @@ pub const COUNT_MAX: i64 = (1 << 53) - 1;
         type_ = "string",
         json_path = ".spec.scope",
         description = "Who can reach the addresses.",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Readable",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Readable\")].status",
+        description = "Whether all entries can be read.",
         priority = 1
     ),
     printcolumn(

@@ -12,7 +12,7 @@ pub const VERSION: &str = "v1alpha1";
 /// The category by which `kubectl get bowline` lists all of them.
 pub const CATEGORY: &str = "bowline";
 
-/// Bowline's own namespace unless `--namespace` says otherwise.
+/// Bowline's own namespace unless `--system-namespace` says otherwise.
 pub const NAMESPACE: &str = "bowline-system";
 
 /// `spec.loadBalancerClass` of a Service that Bowline serves.
@@ -79,6 +79,14 @@ pub const MANAGER_IMPORT: &str = "bowline-import";
 /// The field manager of writes from the command line.
 pub const MANAGER_CLI: &str = "bowline";
 
+/// The ServiceAccount with which the manifests run controllers.
+pub const ACCOUNT_CONTROLLER: &str = "bowline-controller";
+
+/// The ServiceAccount with which the manifests run the agent of a load balancer.
+pub fn agent_account(load_balancer: &str) -> String {
+    format!("bowline-agent-{load_balancer}")
+}
+
 /// The Lease by which controllers choose their leader.
 pub const LEASE_CONTROLLER: &str = "bowline-controller";
 
@@ -97,6 +105,9 @@ pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
 /// Annotation of the controllers' Lease: the load balancer of consumers that ask for none in particular.
 pub const ANNOTATION_DEFAULT_LOAD_BALANCER: &str = "bowline.dev/default-load-balancer";
+
+/// Annotation of the controllers' Lease: the version of the leader's program, with its commit where that is known.
+pub const ANNOTATION_VERSION: &str = "bowline.dev/version";
 
 /// Annotation of a LoadBalancer that a class made: its claim, as namespace/name/uid.
 pub const ANNOTATION_PROVISIONED_FOR: &str = "bowline.dev/provisioned-for";

@@ -412,7 +412,7 @@ impl Wish {
         let mut args = vec![
             "agent".to_owned(),
             format!("--load-balancer={}", self.made.name),
-            format!("--namespace={}", self.own),
+            format!("--system-namespace={}", self.own),
             "--listen=$(POD_IPS)".to_owned(),
             format!("--admin=[::]:{ADMIN}"),
             format!("--state={STATE}/agent"),

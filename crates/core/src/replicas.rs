@@ -32,6 +32,8 @@ pub struct Said {
     pub addresses: Vec<IpAddr>,
     /// Set while it serves kept state after a restart: since when that is out of date, in seconds of the Unix epoch.
     pub kept_since: Option<i64>,
+    /// The version of its program. None: older agents do not say.
+    pub version: Option<Arc<str>>,
 }
 
 /// What an agent that has ended says about its proxy.

@@ -94,7 +94,11 @@ async fn serve<D: Driver>(
     let mut tasks = Keeper::new(&context);
     let (sender, heard) = mpsc::channel(4096);
     follow(&client, &options, &context, &sender, &mut tasks);
-    let first = Said { addresses: options.addresses.clone(), ..Said::default() };
+    let first = Said {
+        addresses: options.addresses.clone(),
+        version: Some(options.version.as_str().into()),
+        ..Said::default()
+    };
     let (report, reports) = sync::watch::channel(first);
     let (memory, identity) = Memory::open(&options, &context.metrics).await;
     let reporter = Reporter::new(
@@ -513,6 +517,7 @@ impl<D: Driver> Agent<D> {
                 self.report.send_modify(|said| {
                     *said = Said {
                         addresses: std::mem::take(&mut said.addresses),
+                        version: said.version.take(),
                         error,
                         ..Said::default()
                     };
@@ -626,6 +631,7 @@ impl<D: Driver> Agent<D> {
                 unlisted: Unlisted::default(),
                 addresses: before.addresses.clone(),
                 kept_since: self.memory.since(),
+                version: before.version.clone(),
             };
             let different = *before != now;
             *before = now;

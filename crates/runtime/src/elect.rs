@@ -90,7 +90,7 @@ impl Leadership {
     }
 }
 
-/// The leader's settings, as annotations of its Lease: commands that look at the cluster can then plan as
+/// The leader's version and settings, as annotations of its Lease: commands that look at the cluster can then plan as
 /// the leader does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings(BTreeMap<&'static str, String>);
@@ -99,6 +99,7 @@ impl Settings {
     /// An unset option is written as empty, so that no setting of an earlier leader remains.
     pub(crate) fn of(options: &ControllerOptions) -> Self {
         Self(BTreeMap::from([
+            (names::ANNOTATION_VERSION, options.version.clone()),
             (names::ANNOTATION_DEFAULT_CLASS, options.default_class.to_string()),
             (
                 names::ANNOTATION_DEFAULT_LOAD_BALANCER,

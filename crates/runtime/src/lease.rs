@@ -63,6 +63,9 @@ struct Text {
     addresses: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kept_since: Option<i64>,
+    /// The version of the agent's program. Leaders of earlier versions ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<Arc<str>>,
 }
 
 /// The merge patch that writes an agent's report into the Lease, with this much room for refusals. Empty
@@ -123,6 +126,7 @@ pub(crate) fn entry_patch(
         unlisted_namespaces: unlisted.namespaces.map(|all| all.into_iter().collect()),
         addresses: texts(&said.addresses),
         kept_since: said.kept_since,
+        version: said.version.clone(),
     };
     let text = serde_json::to_string(&text).unwrap_or_default();
     json!({
@@ -205,6 +209,7 @@ fn entry(name: &str, text: &str) -> Entry {
             unlisted,
             addresses: addresses(text.addresses.iter().map(String::as_str)),
             kept_since: text.kept_since,
+            version: text.version,
         },
     }
 }
@@ -231,6 +236,7 @@ fn read_whole(lease: &Lease) -> Said {
             annotation(names::ANNOTATION_ADDRESSES).unwrap_or_default().split(','),
         ),
         kept_since: None,
+        version: None,
     }
 }
 
@@ -318,9 +324,10 @@ mod tests {
             unlisted: Unlisted::default(),
             addresses: vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
             kept_since: None,
+            version: None,
         };
         assert_eq!(told(&report), [report.clone(), report.clone()]);
-        let kept = Said { kept_since: Some(7), ..report };
+        let kept = Said { kept_since: Some(7), version: Some("0.1.0+abc".into()), ..report };
         assert_eq!(told(&kept)[0], kept);
     }
 

@@ -193,6 +193,15 @@ impl Metrics {
         }
     }
 
+    /// Tells the version and the commit of this program.
+    pub fn build_info(&self, version: &str, commit: &str) {
+        let labels = [("version", version.to_owned()), ("commit", commit.to_owned())];
+        let info = Family::<[(&'static str, String); 2], Gauge>::default();
+        info.get_or_create(&labels).set(1);
+        let help = "1, with the version and the commit of this program";
+        self.registry.write().register("build_info", help, info);
+    }
+
     /// Counts a watch that broke off.
     pub fn watch_restarted(&self, kind: &str) {
         self.watch_restarts.get_or_create(&[("kind", kind.to_owned())]).inc();
@@ -241,6 +250,14 @@ mod tests {
                 "bowline_kept_since_seconds",
             ]
         );
+    }
+
+    #[test]
+    fn the_build_is_told_by_a_metric_that_is_always_one() {
+        let metrics = Metrics::default();
+        metrics.build_info("0.1.0", "abc");
+        let line = "bowline_build_info{version=\"0.1.0\",commit=\"abc\"} 1";
+        assert!(metrics.text().contains(line), "{}", metrics.text());
     }
 
     #[test]

@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// The version of Bowline, for a process that does not know its commit.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// What the roles of a process share. A clone shares it too.
 #[derive(Clone, Debug)]
 pub struct Context {
@@ -92,6 +95,8 @@ pub struct ControllerOptions {
     pub election: bool,
     /// The unique name of this process among the controllers.
     pub identity: String,
+    /// The version of this program, as the leader's Lease tells it.
+    pub version: String,
 }
 
 impl Default for ControllerOptions {
@@ -108,6 +113,7 @@ impl Default for ControllerOptions {
             deny_members: Vec::new(),
             election: true,
             identity: identity(),
+            version: VERSION.to_owned(),
         }
     }
 }
@@ -123,6 +129,8 @@ pub struct AgentOptions {
     pub addresses: Vec<IpAddr>,
     /// The unique name of this process among the agents.
     pub identity: String,
+    /// The version of this program, as the agent's Lease tells it.
+    pub version: String,
     /// How long work under way may take when the agent stops.
     pub grace: Duration,
     /// Which members get no traffic.
@@ -147,6 +155,7 @@ impl AgentOptions {
             namespace: names::NAMESPACE.to_owned(),
             addresses: Vec::new(),
             identity: identity(),
+            version: VERSION.to_owned(),
             grace: Duration::from_secs(10),
             state: None,
             state_ends_with_pod: false,

@@ -4,6 +4,7 @@
 use super::folders::Folders;
 use super::programs::Programs;
 use crate::cli::proxies::Proxies;
+use crate::cli::version;
 use bowline_api::LoadBalancer;
 use bowline_api::names;
 use bowline_api::source::{BareMetalType, LoadBalancerSource};
@@ -170,6 +171,7 @@ impl Agents {
         let context = Context { shutdown, ..self.context.clone() };
         let options = AgentOptions {
             namespace: self.namespace.clone(),
+            version: version::BUILD.to_owned(),
             addresses: self.address(object),
             grace: self.grace,
             state: self.folders.as_ref().map(|folders| folders.of(&uid)),

@@ -9,6 +9,7 @@ mod programs;
 mod roles;
 
 use super::class::ClassFlag;
+use super::connect::{OldNamespace, SystemNamespace};
 use super::dns::DnsFlags;
 use super::members::MembersFlag;
 use super::proxy::ProxyFlags;
@@ -19,7 +20,6 @@ use crate::cli::paint::Paint;
 use crate::demo::{self, Served};
 use crate::visible::visible;
 use anyhow::Context as _;
-use bowline_api::names;
 use bowline_apiserver::cluster::{Cluster, StartError};
 use bowline_runtime::admin::Admin;
 use bowline_runtime::apply::{self, Applied};
@@ -45,10 +45,10 @@ use tokio::sync::broadcast::error::RecvError;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  bowline up --demo                           three web servers behind one address
-  bowline up --data DIR -f manifests/         yours, and back after a restart
+  bowline up --demo                     three web servers behind one address
+  bowline up --data DIR -f manifests/   yours, and back after a restart
   bowline up --address 192.0.2.10 --http-port 80 --https-port 443
-                                              the entrance of a network, as root")]
+                                        the entrance of a network, as root")]
 pub(super) struct Up {
     /// Run three small web servers behind a Service and an Ingress, to play with
     #[arg(long)]
@@ -91,9 +91,8 @@ pub(super) struct Up {
     )]
     no_default_load_balancer: bool,
 
-    /// Bowline's own namespace: Plans and Leases are there
-    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    local: local::Local,
 
     #[command(flatten)]
     dns: DnsFlags,
@@ -114,7 +113,10 @@ pub(super) struct Up {
     admin: AdminFlag,
 
     #[command(flatten)]
-    local: local::Local,
+    system: SystemNamespace,
+
+    #[command(flatten)]
+    old: OldNamespace,
 }
 
 impl Up {
@@ -157,7 +159,7 @@ impl Up {
 
     async fn serve(self, objects: Vec<Manifest>) -> anyhow::Result<()> {
         let mut signals = Signals::new()?;
-        let admin = Admin::bind(self.admin.admin).await?;
+        let admin = Admin::bind(self.admin.address()).await?;
         let options = EmbeddedOptions {
             data: self.data.clone(),
             listen: self.listen,

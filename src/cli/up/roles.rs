@@ -6,6 +6,7 @@ use super::agents::Agents;
 use super::folders::Folders;
 use super::programs::Programs;
 use crate::cli::proxies::Proxies;
+use crate::cli::version;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
@@ -43,8 +44,10 @@ impl Roles {
         if up.default_load_balancer.is_none() && !up.no_default_load_balancer {
             up.local.ensure(client).await?;
         }
-        forget_leader(client, &up.namespace).await?;
+        let namespace = up.old.clone().or(up.system.clone());
+        forget_leader(client, &namespace).await?;
         let (context, stop) = Context::new();
+        version::count(&context.metrics);
         let demo = up.demo.then(|| Served::listen(&context.changes));
         let (stop_pods, pods_stopped) = watch::channel(false);
         let pods = up.demo.then(|| {
@@ -53,7 +56,7 @@ impl Roles {
         let agents = Agents::new(
             client.clone(),
             context.clone(),
-            up.namespace.clone(),
+            namespace.clone(),
             up.grace.time(),
             // Without a cluster, members are mostly processes on this machine.
             MemberRules { loopback: true, ..up.members.rules(&[admin.address, api]) },
@@ -66,7 +69,8 @@ impl Roles {
             anyhow::Ok(())
         };
         let options = ControllerOptions {
-            namespace: up.namespace.clone(),
+            namespace,
+            version: version::BUILD.to_owned(),
             default_class: up.class.default_class.unwrap_or(true),
             default_load_balancer: up.default_load_balancer(),
             dns: Some(up.dns.options()?),

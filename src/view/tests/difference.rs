@@ -36,3 +36,14 @@ local: 0 to add, 1 to change, 2 to remove
 "
     );
 }
+
+#[test]
+fn a_plan_of_one_namespace_has_only_its_consumers() {
+    let mut lists = settled();
+    lists.ingresses.clear();
+    let of = |namespace| Difference::of(&facts(lists.clone())).in_namespace(namespace);
+    let text = of("demo").text();
+    assert!(text.starts_with("local: 0 to add, 0 to change, 1 to remove\n"), "{text}");
+    assert!(!text.contains("LoadBalancer local"), "{text}");
+    assert!(of("other").is_empty());
+}

@@ -1,6 +1,7 @@
 //! Tests what `status` shows to people about load balancers and their agents.
 
 use super::*;
+use std::collections::BTreeSet;
 
 #[test]
 fn the_status_has_a_line_for_each_load_balancer_and_then_who_was_refused() {
@@ -21,7 +22,7 @@ Refused:
         "Controller: none leads: none runs, or they run with --leader-elect=false\n\nNo load balancers.\n\n\
          Note: The settings of the controllers are not known. Assumed:\n      \
          --default-class=false and no --default-load-balancer. Give these flags, or\n      \
-         name Bowline's own namespace with --namespace.\n"
+         name Bowline's own namespace with --system-namespace.\n"
     );
 }
 
@@ -92,7 +93,7 @@ fn settings_that_nobody_says_are_noted_as_guessed_unless_they_are_given() {
     unsaid.leases[0].metadata.annotations = None;
     let guessed = |what: &str| {
         let head = "The settings of the controllers are not known. Assumed:";
-        let tail = "Give these flags, or name Bowline's own namespace with --namespace.";
+        let tail = "Give these flags, or name Bowline's own namespace with --system-namespace.";
         vec![format!("{head} {what}. {tail}")]
     };
     let both = guessed("--default-class=false and no --default-load-balancer");
@@ -164,4 +165,49 @@ fn every_agent_is_shown_and_one_that_is_behind_is_named() {
         "{text}"
     );
     assert!(text.contains("two (an older plan,"), "{text}");
+}
+
+#[test]
+fn the_versions_of_the_leader_and_of_the_agents_are_counted() {
+    let mut lists = settled();
+    annotate(&mut lists.leases[0], names::ANNOTATION_VERSION, "0.1.0+abc");
+    let entry = |agent: &str, version: &str| {
+        json!({"agent": agent, "renewed": "2030-01-01T00:00:09Z", "lastsSeconds": 15, "version": version})
+            .to_string()
+    };
+    for (agent, version) in [("a", "0.1.0+abc"), ("b", "0.1.0+abc"), ("c", "0.0.9")] {
+        annotate(&mut lists.leases[1], &names::agent_entry(agent), &entry(agent, version));
+    }
+    lists.leases[1].spec.as_mut().expect("a spec").holder_identity = Some("a".to_owned());
+    let status = Status::of(&facts(lists));
+    let line = "\nVersions: controller 0.1.0+abc, 1 agent of 0.0.9, 2 agents of 0.1.0+abc\n";
+    assert!(status.text().contains(line), "{}", status.text());
+    let json = serde_json::to_value(&status).expect("it has a form");
+    assert_eq!(json["controller"]["version"], "0.1.0+abc");
+    let agents = json["loadBalancers"][0]["applied"]["agents"].as_array().expect("agents");
+    let versions: BTreeSet<_> = agents.iter().filter_map(|it| it["version"].as_str()).collect();
+    assert_eq!(versions, BTreeSet::from(["0.0.9", "0.1.0+abc"]));
+}
+
+#[test]
+fn a_namespace_sees_its_own_consumers_and_the_load_balancers_that_concern_it() {
+    let status = |namespace| Status::of(&facts(settled())).in_namespace(namespace);
+    let own = status("demo");
+    assert!(
+        own.text().contains("\nlocal  builtin  -      127.0.0.1  1    1    1 "),
+        "{}",
+        own.text()
+    );
+    assert!(own.text().contains("Ingress demo/hello on local: BackendNotFound"), "{}", own.text());
+    let other = status("other");
+    assert_eq!(
+        other.text(),
+        "Controller: one leads, heard of 2 s ago by this machine's clock\n\n\
+         No load balancer serves namespace \"other\".\n"
+    );
+    let mut claimed = settled();
+    let claim = json!({"namespace": "other", "name": "web"});
+    claimed.load_balancers[0].spec.claim_ref = Some(object(claim));
+    let other = Status::of(&facts(claimed)).in_namespace("other");
+    assert!(other.text().contains("\nlocal "), "{}", other.text());
 }
