@@ -42,6 +42,7 @@ pub mod held_back;
 pub mod in_force;
 pub mod key;
 pub mod members;
+pub mod nearest;
 pub mod objects;
 pub mod outcome;
 pub mod plan;
