@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub enum Reason {
     /// The named load balancer does not exist.
     LoadBalancerNotFound,
+    /// The load balancer is being deleted: it keeps its consumers and takes no new ones.
+    LoadBalancerDeleting,
     /// The named claim is not bound to a load balancer.
     ClaimNotBound,
     /// The load balancer may not be used from this namespace.
@@ -137,6 +139,15 @@ impl Problem {
     /// A problem. The message should quote foreign text with [`quote`].
     pub fn new(reason: Reason, message: impl Into<Arc<str>>) -> Self {
         Self { reason, message: message.into() }
+    }
+
+    /// Why a load balancer that is being deleted takes no new consumer, and why its consumers should move.
+    pub fn leaving(load_balancer: &str) -> Self {
+        let message = format!(
+            "load balancer {} is being deleted and takes no new consumers: name another one",
+            quote(load_balancer)
+        );
+        Self::new(Reason::LoadBalancerDeleting, message)
     }
 }
 

@@ -21,6 +21,9 @@ pub const MOST_REFUSED: usize = 20;
 pub const MOST_ADDRESSES: usize = 16;
 /// Agents may be this long behind a plan before a status says so: a change on its way is not worth two writes.
 pub const BEHIND: Duration = Duration::from_secs(2);
+/// What a load balancer says that runs and is being deleted.
+const LEAVING: &str =
+    "it is being deleted, and serves its consumers until the last one is gone or has moved";
 /// The most problems in one message.
 const MOST_NAMED: usize = 3;
 
@@ -353,7 +356,7 @@ pub enum LoadBalancerPhase {
 pub struct LoadBalancerStatus {
     /// Its phase.
     pub phase: LoadBalancerPhase,
-    /// Why it does not run, or which addresses it lacks. None: neither.
+    /// Why it does not run, which addresses it lacks, or that it is being deleted. None: nothing of that.
     pub message: Option<String>,
     /// Its addresses, at most [`MOST_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
@@ -387,6 +390,8 @@ pub struct Known<'a, C, R> {
     pub made: Option<&'a Condition>,
     /// Whether it has the addresses of its AddressPool. None: it requests none.
     pub assigned: Option<&'a Condition>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
 }
 
 /// Why a load balancer does not run; None: it does. No verdict: it has no driver.
@@ -430,7 +435,10 @@ pub fn load_balancer<'a>(
     let (phase, message) = match (known.unreclaimed, waits) {
         (Some(why), _) => (LoadBalancerPhase::Failed, Some(why.to_owned())),
         (None, Some(waits)) => (LoadBalancerPhase::Pending, unmade.or(Some(waits))),
-        (None, None) => (LoadBalancerPhase::Running, unassigned),
+        (None, None) => {
+            let leaving = known.deleting.then(|| LEAVING.to_owned());
+            (LoadBalancerPhase::Running, unassigned.or(leaving))
+        }
     };
     LoadBalancerStatus {
         phase,

@@ -147,8 +147,7 @@ impl Plan {
     fn admissible(&self, lb: &LoadBalancer, want: &Want) -> Result<Amounts, Problem> {
         let requests = *want.requests.as_ref().map_err(Clone::clone)?;
         if lb.deleting {
-            let message = format!("load balancer {} is being deleted", lb.name);
-            return Err(Problem::new(Reason::LoadBalancerNotFound, message));
+            return Err(Problem::leaving(&lb.name));
         }
         if let Some(problem) = silence(lb, &requests) {
             return Err(problem);

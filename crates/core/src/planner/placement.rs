@@ -259,7 +259,7 @@ pub(super) fn place<'a>(
     // A load balancer that is bound to a claim stays usable as long as the claim exists.
     let held = matches!(&lb.claim, Some((_, Some(_))));
     if lb.deleting && !held {
-        return Err(not_found(format!("load balancer {} is being deleted", quote(&lb.name))));
+        return Err(Refusal::nowhere(Problem::leaving(&lb.name)));
     }
     if !may_use(lb) {
         let message = format!(
@@ -270,6 +270,18 @@ pub(super) fn place<'a>(
         return Err(Refusal::by(lb, Problem::new(Reason::NotAllowed, message)));
     }
     Ok(lb)
+}
+
+/// The load balancer of this name, if a consumer that Plans record on it may stay there. It may while the load balancer
+/// is being deleted.
+pub(super) fn may_stay<'a>(
+    name: &str,
+    namespace: &str,
+    labels: Option<&Namespace>,
+    stores: &'a Stores,
+) -> Option<&'a Arc<LoadBalancer>> {
+    let lives = |claim: &ObjectKey, uid: &str| stores.lives(claim, uid);
+    stores.directory.by_name(name).filter(|lb| allows(lb, namespace, labels, lives))
 }
 
 /// Whether a load balancer may be used from a namespace. While the claim to which it is bound exists: from the claim's

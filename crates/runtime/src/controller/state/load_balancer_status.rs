@@ -63,6 +63,7 @@ impl State {
             unreclaimed: render::unreclaimed(before),
             made: made.as_ref(),
             assigned: assigned.as_ref(),
+            deleting: known.deleting,
         });
         let hostnames = self.provisions.hostnames(lb);
         let mut rendered = render::load_balancer(want, hostnames, shown, clock);
