@@ -64,6 +64,7 @@ pub mod tombstones;
 pub mod turns;
 pub mod unread_fragments;
 pub mod update;
+pub mod vanished;
 pub mod vault;
 
 pub use key::{ConsumerKind, ConsumerRef, ObjectKey};
