@@ -42,6 +42,8 @@ pub enum Reason {
     BadValue,
     /// A tuning value that cannot be read: the default is used.
     BadTuning,
+    /// An annotation of Bowline's domain that does not exist: it has no effect.
+    UnknownAnnotation,
     /// The load balancer or its driver cannot do what is asked.
     NotSupported,
     /// The agent could not bind the address and port.
@@ -109,9 +111,10 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it concerns tuning only: the consumer is served all the same, with the default.
+    /// Whether the consumer is served all the same: it concerns tuning, where the default is used, or an annotation
+    /// without effect.
     pub fn is_warning(self) -> bool {
-        matches!(self, Self::BadTuning)
+        matches!(self, Self::BadTuning | Self::UnknownAnnotation)
     }
 
     /// Whether it passes in a moment: it is neither told in an Event nor counted.
