@@ -4,6 +4,7 @@
 use super::Config;
 use super::stores::Stores;
 use crate::key::ObjectKey;
+use crate::nearest::did_you_mean;
 use crate::objects::{
     AllowedNamespaces, ClassParameters, Exposure, Ingress, IngressClass, LoadBalancer, Namespace,
     Placement, Service, ServiceClass,
@@ -210,13 +211,19 @@ pub(super) fn place<'a>(
     let not_found =
         |message: String| Refusal::nowhere(Problem::new(Reason::LoadBalancerNotFound, message));
     let lb = match ask {
-        Ask::Name(name) => directory
-            .by_name(name)
-            .ok_or_else(|| not_found(format!("load balancer {} does not exist", quote(name))))?,
+        Ask::Name(name) => directory.by_name(name).ok_or_else(|| {
+            // Only names that the namespace may use: the others are not its business.
+            let usable = directory.names().filter(|lb| !lb.deleting && may_use(lb));
+            let meant = did_you_mean(name, usable.map(|lb| &*lb.name));
+            not_found(format!("load balancer {} does not exist{meant}", quote(name)))
+        })?,
         Ask::Claim(claim) => stores.of_claim(claim).ok_or_else(|| {
             let message = match stores.claims.get(claim) {
                 Some(_) => format!("claim {} is not bound to a load balancer", quote(&claim.name)),
-                None => format!("claim {} does not exist", quote(&claim.name)),
+                None => {
+                    let meant = did_you_mean(&claim.name, stores.claims_of(&claim.namespace));
+                    format!("claim {} does not exist{meant}", quote(&claim.name))
+                }
             };
             Refusal::nowhere(Problem::new(Reason::ClaimNotBound, message))
         })?,
