@@ -11,7 +11,7 @@ use crate::key::ObjectKey;
 use crate::nearest::did_you_mean;
 use crate::objects::Timestamp;
 use crate::outcome::{Problem, quote};
-use crate::resources::{Amounts, Resource};
+use crate::resources::{Amounts, Quantity, Resource};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -169,8 +169,8 @@ impl Binder {
         let message = match lb.capacity.exceeded_by(&requests) {
             Some(it) => format!(
                 "bound to load balancer {name}, which has {} {it}; {} is requested by now",
-                lb.capacity.amount(it),
-                requests.amount(it)
+                Quantity::from(lb.capacity.amount(it)),
+                Quantity::from(requests.amount(it))
             ),
             None => format!("bound to load balancer {name}"),
         };
@@ -371,8 +371,8 @@ fn checked(claim: &Claim) -> Result<&Ask, Arc<str>> {
     match Resource::ALL.into_iter().find(over) {
         Some(it) => Err(format!(
             "the limit of {it} is {}, less than the request of {}",
-            ask.limits.amount(it),
-            ask.requests.amount(it)
+            Quantity::from(ask.limits.amount(it)),
+            Quantity::from(ask.requests.amount(it))
         )
         .into()),
         None => Ok(ask),
