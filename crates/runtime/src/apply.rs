@@ -112,9 +112,11 @@ async fn create(client: &Client, url: &str, object: &Value, strict: bool) -> Res
     let request = Request::new(url).create(&PostParams::default(), body);
     let mut request = request.map_err(Error::BuildRequest)?;
     if strict {
+        // The client ends the path of a request without parameters with a question mark.
         let uri = request.uri().to_string();
+        let uri = uri.trim_end_matches(['?', '&']);
         let separator = if uri.contains('?') { '&' } else { '?' };
-        let uri = format!("{}{separator}fieldValidation=Strict", uri.trim_end_matches(['?', '&']));
+        let uri = format!("{uri}{separator}fieldValidation=Strict");
         *request.uri_mut() =
             uri.parse().map_err(|error: http::uri::InvalidUri| Error::HttpError(error.into()))?;
     }

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(2);
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Follows the Plans until the listener is gone.
+/// Follows the Plans until it is dropped.
 pub(super) async fn follow(
     client: Client,
     namespace: String,
@@ -54,6 +54,8 @@ pub(super) async fn follow(
         () = watch::follow(plans, selection, "Plan", metrics, sender, read) => {}
         () = pass_on(&ground, heard, &listener) => {}
     }
+    // The agent has ended, and its keeper ends this task: that is no failure of the watch.
+    std::future::pending().await
 }
 
 /// Passes events on, and before each that takes a Plan away whether Plans that are gone are held.
