@@ -54,7 +54,7 @@ fn who_waits_is_told_why_of_each_and_gets_what_comes() {
         let message = site.says("web", "Pending", "NoMatch").await;
         for why in [
             "inner: its scope is Intranet",
-            "small: it has 1000000000 network-bandwidth, and 2000000000 is requested",
+            "small: it has 1G network-bandwidth, and 2G is requested",
             "taken: another claim has it",
             "none is made, because no class is named and none is the default",
         ] {

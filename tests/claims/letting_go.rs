@@ -1,8 +1,11 @@
 //! What holds what, and what becomes of what is let go.
 
-use crate::stage::{CLAIM, LB, Site, has, play, reason, wants};
-use bowline_testing::{Flavour, SYSTEM, objects};
+use crate::stage::{CLAIM, LB, Site, has, message, play, reason, wants};
+use crate::traffic::{answers, silent};
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Backend, Dial, Flavour, SYSTEM, net};
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn deleting(object: &Value) -> Option<()> {
     object["metadata"]["deletionTimestamp"].as_str().map(|_| ())
@@ -28,6 +31,67 @@ fn a_load_balancer_that_a_claim_has_stays_until_the_claim_goes() {
         site.cluster.delete(CLAIM, &site.namespace, "web").await;
         site.gone(CLAIM, "web").await;
         site.gone(LB, "edge-1").await;
+    });
+}
+
+#[test]
+fn a_load_balancer_that_is_deleted_serves_its_consumers_until_the_last_one_is_gone() {
+    play(async || {
+        let site = Site::new().await;
+        let spec = json!({"allowedNamespaces": {"from": "All"}});
+        let (vip, _agent) = site.live("edge", spec).await;
+        let pod = net::pod4();
+        let _backend = Backend::http("shop", pod, 8080).await;
+        let service = objects::service("shop", "edge", &[(80, 8080)]);
+        site.cluster.apply(&site.namespace, &service).await;
+        let slice = objects::slice("shop", ("", 8080, "TCP"), &[Endpoint::ready(pod)]);
+        site.cluster.apply(&site.namespace, &slice).await;
+        answers(vip, 80, "shop.example").await;
+        site.until(LB, "edge", "is held", |it| {
+            let finalizers = it["metadata"]["finalizers"].as_array()?;
+            finalizers.contains(&json!("bowline.dev/in-use")).then_some(())
+        })
+        .await;
+        let stop = AtomicBool::new(false);
+        let clients = async {
+            let (mut asked, mut lost) = (0, Vec::new());
+            while !stop.load(Ordering::Relaxed) {
+                let answer = Dial::to(vip, 80).get("shop.example", "/").await;
+                lost.extend(answer.and_then(|it| it.echo()).err());
+                asked += 1;
+            }
+            (asked, lost)
+        };
+        let removal = async {
+            site.cluster.delete(LB, "", "edge").await;
+            site.until(LB, "edge", "is being deleted", deleting).await;
+            let says = format!("it is being deleted; consumers in {} still use it", site.namespace);
+            site.until(LB, "edge", "says so", |it| (message(it, "Bound") == says).then_some(()))
+                .await;
+            site.hears("default", "edge", &says).await;
+            let says = "it is being deleted, and serves its consumers until the last one is gone or has moved";
+            site.until(LB, "edge", "says in its status that it serves on", |it| {
+                (it["status"]["message"] == says && it["status"]["phase"] == "Running")
+                    .then_some(())
+            })
+            .await;
+            let late = objects::service("late", "edge", &[(81, 8080)]);
+            site.cluster.apply(&site.namespace, &late).await;
+            let told = site.told(&site.namespace, "late", "LoadBalancerDeleting").await;
+            assert!(
+                told.contains("\"edge\" is being deleted and takes no new consumers"),
+                "{told}"
+            );
+            let told = site.told(&site.namespace, "shop", "LoadBalancerDeleting").await;
+            assert!(told.contains("name another one"), "{told}");
+            stop.store(true, Ordering::Relaxed);
+        };
+        let ((asked, lost), ()) = tokio::join!(clients, removal);
+        assert_eq!(lost, Vec::<String>::new(), "of {asked}");
+        answers(vip, 80, "shop.example").await;
+        site.cluster.delete("Service", &site.namespace, "shop").await;
+        site.gone(LB, "edge").await;
+        silent(vip, 80, "shop.example").await;
     });
 }
 

@@ -66,8 +66,7 @@ fn nobody_gets_more_than_there_is_and_what_is_free_goes_to_who_has_waited_longes
         assert!(table.contains("BANDWIDTH-USED") && table.contains(" 60% "), "{table}");
         site.consumer("second", 5002, "5G").await;
         let message = site.refused("second", "NoCapacity").await;
-        let left =
-            "has 4000000000 of 10000000000 network-bandwidth left, and 5000000000 is requested";
+        let left = "has 4G of 10G network-bandwidth left, and 5G is requested";
         assert!(message.contains(left), "{message}");
         assert!(site.told(&site.namespace, "second", "NoCapacity").await.contains(left));
         site.until(LB, "edge-1", "says whom it refused", |it| {

@@ -22,7 +22,7 @@ fn said(output: &Output, expected: &[&str]) {
 const CLAIM: [&str; 7] = [
     "loadbalancerclaim.bowline.dev/web condition met",
     "loadbalancerclaim.bowline.dev/huge condition met",
-    "small: it has 1000000000 network-bandwidth, and 40000000000 is requested",
+    "small: it has 1G network-bandwidth, and 40G is requested",
     "loadbalancer.bowline.dev/large condition met",
     r#"["bowline.dev/in-use"]"#,
     "loadbalancer.bowline.dev/large patched",

@@ -17,6 +17,7 @@ mod ingresses;
 mod leaders;
 mod load;
 mod members;
+mod namespace;
 mod observe;
 mod services;
 mod stage;

@@ -344,3 +344,30 @@ async fn pod_is(stage: &Stage, name: &str, address: std::net::IpAddr, ready: boo
         .body("application/merge-patch+json", objects::pod_status(address, ready).to_string());
     stage.cluster.http(call).await.expect(200);
 }
+
+#[test]
+fn an_annotation_with_a_slip_is_told_with_the_one_that_was_meant_and_a_name_with_one_too() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
+        service["metadata"]["annotations"]["bowline.dev/persistance"] = json!("source-ip");
+        stage.apply(service).await;
+        stage.served_by("web", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        let told = stage.told("Service", "web", "UnknownAnnotation").await;
+        let expected = "annotation \"bowline.dev/persistance\" does not exist and has no effect: did you mean \
+                        bowline.dev/persistence?";
+        assert_eq!(told, expected);
+        eventually("the status says so, too", || async {
+            let object = stage.read("Service", "web").await;
+            let conditions = object["status"]["conditions"].to_string();
+            if conditions.contains("bowline.dev/persistence?") { Ok(()) } else { Err(conditions) }
+        })
+        .await;
+        // The last digit of the name of the load balancer is doubled.
+        let slip = format!("{}{}", stage.lb, stage.lb.chars().last().expect("a name"));
+        stage.apply(objects::service("lost", &slip, &[(5001, TARGET)])).await;
+        let told = stage.told("Service", "lost", "LoadBalancerNotFound").await;
+        assert!(told.contains("does not exist: did you mean \"lb-"), "{told}");
+    });
+}

@@ -122,7 +122,26 @@ fn refusal(name: &str, text: &[u8]) -> (i32, String) {
 #[test]
 fn a_slip_in_a_file_is_named_with_its_place_and_nothing_is_left_running() {
     let after = |text: &str| format!("{NAMESPACE}---\n{text}").into_bytes();
-    let cases: [(&str, Vec<u8>, &str); 9] = [
+    let cases: [(&str, Vec<u8>, &str); 12] = [
+        (
+            "field.yaml",
+            after(
+                "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, prots: []}\n",
+            ),
+            "unknown field \"spec.prots\"",
+        ),
+        (
+            "own.yaml",
+            after(
+                "apiVersion: bowline.dev/v1alpha1\nkind: LoadBalancer\nmetadata: {name: a}\nspec: {builtin: {}, adresses: []}\n",
+            ),
+            "LoadBalancer a: ",
+        ),
+        (
+            "metadata.yaml",
+            after("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, lables: {a: b}}\n"),
+            "unknown field \"metadata.lables\"",
+        ),
         ("syntax.yaml", after("kind: [unclosed\n"), "line"),
         ("scalar.yaml", after("just words\n"), "document 2"),
         ("nameless.yaml", after("apiVersion: v1\nkind: ConfigMap\n"), "document 2"),
@@ -151,6 +170,29 @@ fn a_slip_in_a_file_is_named_with_its_place_and_nothing_is_left_running() {
         let (code, said) = refusal(name, &text);
         assert_eq!(code, 1, "{name}: {said}");
         assert!(said.contains(place), "{name}: {place:?} is missing in {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_field_that_is_unknown_is_refused_in_an_object_that_is_there_already() {
+    let scratch = Scratch::new();
+    let file = scratch.path().join("shop.yaml");
+    let service =
+        "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n";
+    std::fs::write(&file, service).unwrap();
+    let start = || Start::kept(&scratch).arg("-f").arg(file.to_str().unwrap());
+    assert_eq!(start().ready().stop(), Some(0));
+    std::fs::write(&file, service.replace("{port: 80}", "{port: 80, nodeprot: 1}")).unwrap();
+    let output = start().output();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let expected = [
+        "shop.yaml, document 1",
+        "Service default/web",
+        "unknown field \"spec.ports[0].nodeprot\"",
+    ];
+    for part in expected {
+        assert!(text.contains(part), "{part:?} is missing in {text}");
     }
 }
 

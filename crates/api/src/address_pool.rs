@@ -170,7 +170,12 @@ fn address_ranges(_: &mut SchemaGenerator) -> Schema {
             "maxLength": 91,
             "x-kubernetes-validations": [
                 {
-                    "rule": "self.contains('/') ? isCIDR(self) : (self.split('-').size() == 2 && self.split('-').all(a, isIP(a)) && ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family())",
+                    "rule": "!isIP(self)",
+                    "message": "a single address is written as a network: 203.0.113.7/32, or 2001:db8::7/128",
+                    "messageExpression": "'a single address is written as a network: write ' + self + (ip(self).family() == 4 ? '/32' : '/128')",
+                },
+                {
+                    "rule": "isIP(self) || (self.contains('/') ? isCIDR(self) : (self.split('-').size() == 2 && self.split('-').all(a, isIP(a)) && ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family()))",
                     "message": "must be a network such as 203.0.113.0/24 or a range of one family such as 203.0.113.10-203.0.113.20",
                 },
                 {

@@ -1,7 +1,19 @@
 //! The annotation keys that users write, each with the older keys that are also read. This module finds the value that
 //! counts; the modules that use a value parse it.
 
+use crate::names;
+use bowline_core::nearest::nearest;
+use bowline_core::outcome::{Problem, Reason, quote};
 use std::collections::BTreeMap;
+use std::ops::Bound::{Included, Unbounded};
+
+/// Every annotation under this is Bowline's own, so one that does not exist is a slip.
+const OWN: &str = "bowline.dev/";
+/// The annotations of older programs. Those programs may have more, so only what is nearly a key that is read is a
+/// slip.
+const OLDER: [&str; 2] = ["lb.zcloud.cn/", "kube2lb/"];
+/// The most unknown annotations of an object that are named.
+const MOST_NAMED: usize = 3;
 
 /// An annotation: our key, then the other keys that are read, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,10 +128,115 @@ pub fn read<'a>(annotations: &'a BTreeMap<String, String>, key: &Key) -> Option<
         .find_map(|key| annotations.get(key).map(|value| Found { key, value }))
 }
 
+/// The problem with the annotations of a Service or Ingress that do not exist, which are probably slips. None: there
+/// are none.
+pub fn unknown(annotations: &BTreeMap<String, String>) -> Option<Problem> {
+    let spellings = || {
+        ALL.iter().flat_map(|key| [key.name].into_iter().chain(key.alternatives.iter().copied()))
+    };
+    let known = |key: &str| spellings().any(|it| it == key) || names::WRITTEN.contains(&key);
+    // What follows the domain is compared: the domain would make every two keys alike.
+    let meant = |domain: &str, key: &str| {
+        let rest = |it: &'static str| it.strip_prefix(domain);
+        nearest(key.strip_prefix(domain)?, spellings().filter_map(rest)).map(str::to_owned)
+    };
+    let (mut told, mut more) = (Vec::new(), 0);
+    for domain in [OWN].into_iter().chain(OLDER) {
+        let under =
+            annotations.range::<str, _>((Included(domain), Unbounded)).map(|(key, _)| key.as_str());
+        let under = under.take_while(|key| key.starts_with(domain)).filter(|key| !known(key));
+        for key in under {
+            if told.len() == MOST_NAMED {
+                // Those of older programs are not compared any more.
+                more += usize::from(domain == OWN);
+                continue;
+            }
+            match meant(domain, key) {
+                Some(meant) => told.push(format!(
+                    "annotation {} does not exist and has no effect: did you mean {domain}{meant}?",
+                    quote(key)
+                )),
+                None if domain == OWN => {
+                    told.push(format!(
+                        "annotation {} does not exist and has no effect",
+                        quote(key)
+                    ));
+                }
+                None => {}
+            }
+        }
+    }
+    if told.is_empty() {
+        return None;
+    }
+    let mut message = told.join("; ");
+    if more > 0 {
+        message.push_str(&format!("; and {more} more under {OWN}"));
+    }
+    Some(Problem::new(Reason::UnknownAnnotation, message))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    fn told(keys: &[&str]) -> Option<String> {
+        let pairs: Vec<_> = keys.iter().map(|key| (*key, "x")).collect();
+        unknown(&annotations(&pairs)).map(|problem| {
+            assert_eq!(problem.reason, Reason::UnknownAnnotation);
+            problem.message.to_string()
+        })
+    }
+
+    #[test]
+    fn an_annotation_that_does_not_exist_is_told_with_the_nearest_one_that_does() {
+        for (key, meant) in [
+            ("bowline.dev/load-balncer", "bowline.dev/load-balancer"),
+            ("bowline.dev/loadBalancer", "bowline.dev/load-balancer"),
+            ("bowline.dev/persistance", "bowline.dev/persistence"),
+            ("bowline.dev/vpi", "bowline.dev/vip"),
+            ("lb.zcloud.cn/methode", "lb.zcloud.cn/method"),
+            ("kube2lb/port-modes", "kube2lb/port-mode"),
+        ] {
+            let expected = format!(
+                "annotation {key:?} does not exist and has no effect: did you mean {meant}?"
+            );
+            assert_eq!(told(&[key]), Some(expected));
+        }
+        let expected = "annotation \"bowline.dev/colour\" does not exist and has no effect";
+        assert_eq!(told(&["bowline.dev/colour"]).as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn every_annotation_that_is_read_and_those_of_others_are_no_slip() {
+        for key in ALL {
+            let spellings = [key.name].into_iter().chain(key.alternatives.iter().copied());
+            for spelling in spellings {
+                assert_eq!(told(&[spelling]), None, "{spelling}");
+            }
+        }
+        for key in names::WRITTEN {
+            assert_eq!(told(&[key]), None, "{key}");
+        }
+        let others =
+            ["example.com/vpi", "metallb.io/adress-pool", "kube2lb/other", "bowline.device/x"];
+        assert_eq!(told(&others), None);
+    }
+
+    #[test]
+    fn thousands_of_unknown_annotations_give_a_short_message() {
+        let keys: Vec<String> =
+            (0..5_000).map(|n| format!("bowline.dev/{n}-{}", "x\n".repeat(200))).collect();
+        let older: Vec<String> = (0..5_000).map(|n| format!("kube2lb/port-mod{n}")).collect();
+        let all: Vec<&str> = keys.iter().chain(&older).map(String::as_str).collect();
+        let told = told(&all).unwrap();
+        assert!(
+            told.len() < 1_000 && told.ends_with("; and 4997 more under bowline.dev/"),
+            "{told}"
+        );
+        assert!(!told.chars().any(char::is_control), "{told}");
+    }
 
     fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()

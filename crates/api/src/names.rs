@@ -118,6 +118,9 @@ pub const ANNOTATION_PROXY_NAMESPACE: &str = "bowline.dev/proxy-namespace";
 /// Annotation of an object that was taken over from another product: the original object.
 pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";
 
+/// The annotations that Bowline itself writes on Services and Ingresses.
+pub const WRITTEN: &[&str] = &[ANNOTATION_IMPORTED_FROM];
+
 /// Label of Plans and of Bowline's own Secrets: their load balancer, by [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
 /// On a Secret with certificates: the room of each certificate (`core::vault`).

@@ -3,6 +3,7 @@
 
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use bowline_core::resources;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -102,41 +103,17 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
     let amount = u128::from(integer) * unit + parts / decimals;
-    // An amount that no quantity expresses exactly would be recorded as another amount.
-    if exact(amount).is_none() {
+    // An amount that cannot be written exactly would be recorded as another one.
+    if !resources::Quantity(amount).is_exact() {
         return Err(too_large());
     }
     u64::try_from(amount).map_err(|_| too_large())
 }
 
-/// Suffixes, each with the largest number that the schema accepts and the value of the unit.
-const UNITS: [(&str, u128, u128); 11] = [
-    ("P", 999, 1_000_000_000_000_000),
-    ("T", 999_999, 1_000_000_000_000),
-    ("G", 999_999, 1_000_000_000),
-    ("M", 999_999_999_999, 1_000_000),
-    ("k", 999_999_999_999, 1_000),
-    ("Pi", 999, 1 << 50),
-    ("Ti", 999_999, 1 << 40),
-    ("Gi", 999_999, 1 << 30),
-    ("Mi", 999_999_999_999, 1 << 20),
-    ("Ki", 999_999_999_999, 1 << 10),
-    ("", 999_999_999_999_999_999, 1),
-];
-
-/// An amount as a quantity that the schema accepts. It uses the first unit of `UNITS` that expresses the amount
-/// exactly. Any other amount is rounded up to whole Ti, and is at most 999999Ti.
+/// An amount as a quantity that the schema accepts, in the largest decimal unit of which it is a multiple. A sum that
+/// no quantity can express becomes the next larger one that can.
 pub fn written(amount: u128) -> Quantity {
-    let (suffix, most, unit) = exact(amount).unwrap_or(("Ti", 999_999, 1 << 40));
-    Quantity(format!("{}{suffix}", amount.div_ceil(unit).min(most)))
-}
-
-/// The first unit that expresses an amount exactly, if there is one.
-fn exact(amount: u128) -> Option<(&'static str, u128, u128)> {
-    let says = |(_, most, unit): &&(&str, u128, u128)| {
-        amount.is_multiple_of(*unit) && amount / unit <= *most && (amount != 0 || *unit == 1)
-    };
-    UNITS.iter().find(says).copied()
+    Quantity(resources::Quantity(amount).to_string())
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ pub mod held_back;
 pub mod in_force;
 pub mod key;
 pub mod members;
+pub mod nearest;
 pub mod objects;
 pub mod outcome;
 pub mod plan;
@@ -65,6 +66,7 @@ pub mod tombstones;
 pub mod turns;
 pub mod unread_fragments;
 pub mod update;
+pub mod vanished;
 pub mod vault;
 
 pub use key::{ConsumerKind, ConsumerRef, ObjectKey};

@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub enum Reason {
     /// The named load balancer does not exist.
     LoadBalancerNotFound,
+    /// The load balancer is being deleted: it keeps its consumers and takes no new ones.
+    LoadBalancerDeleting,
     /// The named claim is not bound to a load balancer.
     ClaimNotBound,
     /// The load balancer may not be used from this namespace.
@@ -40,6 +42,8 @@ pub enum Reason {
     BadValue,
     /// A tuning value that cannot be read: the default is used.
     BadTuning,
+    /// An annotation of Bowline's domain that does not exist: it has no effect.
+    UnknownAnnotation,
     /// The load balancer or its driver cannot do what is asked.
     NotSupported,
     /// The agent could not bind the address and port.
@@ -114,8 +118,9 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 51] = [
         Self::LoadBalancerNotFound,
+        Self::LoadBalancerDeleting,
         Self::ClaimNotBound,
         Self::NotAllowed,
         Self::NoAddress,
@@ -129,6 +134,7 @@ impl Reason {
         Self::BadCertificate,
         Self::BadValue,
         Self::BadTuning,
+        Self::UnknownAnnotation,
         Self::NotSupported,
         Self::BindFailed,
         Self::NoNodePort,
@@ -168,7 +174,7 @@ impl Reason {
 
     /// Whether it concerns tuning only: the consumer is served all the same, with the default.
     pub fn is_warning(self) -> bool {
-        matches!(self, Self::BadTuning)
+        matches!(self, Self::BadTuning | Self::UnknownAnnotation)
     }
 
     /// Whether it is about endpoints of a pool: what the consumer wants is in force, but its clients are not served, or by
@@ -202,6 +208,15 @@ impl Problem {
     /// A problem. The message should quote foreign text with [`quote`].
     pub fn new(reason: Reason, message: impl Into<Arc<str>>) -> Self {
         Self { reason, message: message.into() }
+    }
+
+    /// Why a load balancer that is being deleted takes no new consumer, and why its consumers should move.
+    pub fn leaving(load_balancer: &str) -> Self {
+        let message = format!(
+            "load balancer {} is being deleted and takes no new consumers: name another one",
+            quote(load_balancer)
+        );
+        Self::new(Reason::LoadBalancerDeleting, message)
     }
 }
 

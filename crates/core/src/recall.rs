@@ -152,7 +152,7 @@ pub fn is_answer(event: &resolver::Event) -> bool {
     match event {
         resolver::Event::Apply(_) | resolver::Event::Delete(..) => true,
         resolver::Event::Done(kind) => *kind != Kind::Certificates,
-        resolver::Event::Begin(_) => false,
+        resolver::Event::Begin(_) | resolver::Event::Hold(_) => false,
     }
 }
 

@@ -89,6 +89,8 @@ pub enum Event {
     Delete(Kind, ObjectKey),
     /// The list of all objects of a kind has ended.
     Done(Kind),
+    /// From now on Plans that are gone are served as before; or not, and those that are gone are forgotten.
+    Hold(bool),
 }
 
 /// A part that the plan has for two consumers, with the one for which it is served.
@@ -206,6 +208,10 @@ impl Resolver {
             Event::Apply(object) => self.apply(object),
             Event::Delete(kind, key) => self.delete(kind, &key),
             Event::Done(kind) => self.done(kind),
+            Event::Hold(holds) => {
+                let swaps = self.shards.hold(holds);
+                self.swap(swaps);
+            }
         }
     }
 

@@ -27,6 +27,54 @@ impl fmt::Display for Resource {
     }
 }
 
+/// Suffixes of quantities, each with the largest amount that the schema accepts and with the value of the unit.
+const UNITS: [(&str, u128, u128); 11] = [
+    ("P", 999, 1_000_000_000_000_000),
+    ("T", 999_999, 1_000_000_000_000),
+    ("G", 999_999, 1_000_000_000),
+    ("M", 999_999_999_999, 1_000_000),
+    ("k", 999_999_999_999, 1_000),
+    ("Pi", 999, 1 << 50),
+    ("Ti", 999_999, 1 << 40),
+    ("Gi", 999_999, 1 << 30),
+    ("Mi", 999_999_999_999, 1 << 20),
+    ("Ki", 999_999_999_999, 1 << 10),
+    ("", 999_999_999_999_999_999, 1),
+];
+
+/// An amount as people write it: a Kubernetes quantity that the schema accepts, in the largest decimal unit of which it
+/// is a multiple. A sum that no quantity can express becomes the next larger one that can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quantity(pub u128);
+
+impl Quantity {
+    /// Whether a quantity can express exactly this amount.
+    pub fn is_exact(self) -> bool {
+        self.unit().is_some()
+    }
+
+    fn unit(self) -> Option<(&'static str, u128, u128)> {
+        let Self(amount) = self;
+        let says = |(_, most, unit): &&(&str, u128, u128)| {
+            amount.is_multiple_of(*unit) && amount / unit <= *most && (amount != 0 || *unit == 1)
+        };
+        UNITS.iter().find(says).copied()
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (suffix, most, unit) = self.unit().unwrap_or(("Ti", 999_999, 1 << 40));
+        write!(f, "{}{suffix}", self.0.div_ceil(unit).min(most))
+    }
+}
+
+impl From<u64> for Quantity {
+    fn from(amount: u64) -> Self {
+        Self(amount.into())
+    }
+}
+
 /// An amount of each resource. None: not given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Amounts {
@@ -73,6 +121,7 @@ impl fmt::Display for Amounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said = Resource::ALL.into_iter().filter_map(|it| Some((it, self.of(it)?)));
         for (at, (resource, amount)) in said.enumerate() {
+            let amount = Quantity::from(amount);
             write!(f, "{}{resource} {amount}", if at == 0 { "" } else { ", " })?;
         }
         Ok(())

@@ -21,6 +21,9 @@ pub const MOST_REFUSED: usize = 20;
 pub const MOST_ADDRESSES: usize = 16;
 /// Agents may be this long behind a plan before a status says so: a change on its way is not worth two writes.
 pub const BEHIND: Duration = Duration::from_secs(2);
+/// What a load balancer says that runs and is being deleted.
+const LEAVING: &str =
+    "it is being deleted, and serves its consumers until the last one is gone or has moved";
 /// The most problems in one message.
 const MOST_NAMED: usize = 3;
 
@@ -359,7 +362,7 @@ pub enum LoadBalancerPhase {
 pub struct LoadBalancerStatus {
     /// Its phase.
     pub phase: LoadBalancerPhase,
-    /// Why it does not run, or which addresses it lacks. None: neither.
+    /// Why it does not run, which addresses it lacks, or that it is being deleted. None: nothing of that.
     pub message: Option<String>,
     /// Its addresses, at most [`MOST_ADDRESSES`].
     pub addresses: Vec<IpAddr>,
@@ -395,6 +398,8 @@ pub struct Known<'a, C, R> {
     pub assigned: Option<&'a Condition>,
     /// Whether none of its listeners is open.
     pub closed: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
 }
 
 /// Why a load balancer does not run; None: it does. No verdict: it has no driver.
@@ -443,7 +448,10 @@ pub fn load_balancer<'a>(
             let why = first.unwrap_or_default();
             (LoadBalancerPhase::Failed, Some(format!("no listener is open: {why}")))
         }
-        (None, None) => (LoadBalancerPhase::Running, unassigned),
+        (None, None) => {
+            let leaving = known.deleting.then(|| LEAVING.to_owned());
+            (LoadBalancerPhase::Running, unassigned.or(leaving))
+        }
     };
     LoadBalancerStatus {
         phase,

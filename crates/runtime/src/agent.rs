@@ -10,6 +10,7 @@
 mod elsewhere;
 mod memory;
 mod once;
+mod plans;
 mod reporter;
 mod secrets;
 mod state;
@@ -24,7 +25,7 @@ use crate::observe::Change;
 use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::watch::{self, Seen, Selection};
-use bowline_api::{Plan, PlanSpec, convert, names};
+use bowline_api::convert;
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::health::{self, Health};
@@ -34,7 +35,7 @@ use bowline_core::outcome::{Problem, Reason};
 use bowline_core::recall;
 use bowline_core::replicas::Said;
 use bowline_core::report::Unlisted;
-use bowline_core::resolver::{self, Event, Kind, Object, Resolver, Written};
+use bowline_core::resolver::{self, Event, Kind, Object, Resolver};
 use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use k8s_openapi::api::core::v1::Node;
@@ -166,27 +167,12 @@ fn follow(
     tasks: &mut Keeper,
 ) {
     let load_balancer = &options.load_balancer;
-    let plans: Api<Plan> = Api::namespaced(client.clone(), &options.namespace);
-    let label = names::load_balancer_label(load_balancer);
-    let selection = Selection::labels(format!("{}={label}", names::LABEL_LOAD_BALANCER));
+    let (client_of, namespace) = (client.clone(), options.namespace.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let name_of = load_balancer.clone();
+    let name = load_balancer.clone();
     tasks.keep(watch_of("Plans", load_balancer), move |works| {
-        let (api, selection, name) = (plans.clone(), selection.clone(), name_of.clone());
-        watch::follow(api, selection, "Plan", metrics.clone(), listener.clone(), move |seen| {
-            works.seen(&seen);
-            let owner = match &seen {
-                Seen::Apply(plan) => convert::owner_uid(&plan.metadata, &name),
-                _ => None,
-            };
-            let heard = told(Kind::Shard, seen, |plan: Plan| {
-                // A Plan with a name that the leader would not give is not the leader's.
-                let name = plan.name_any();
-                let index = names::plan_index(&name)?;
-                Some(Object::Shard(name.into(), index, written(plan.spec)))
-            });
-            heard.map(|heard| Heard { owner: owner.map(Into::into), ..heard })
-        })
+        let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
+        plans::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
     });
     let (client_of, namespace) = (client.clone(), options.namespace.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
@@ -214,16 +200,6 @@ fn follow(
         let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
         secrets::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
     });
-}
-
-/// Converts a Plan for the resolver. The leader that wrote it may be of another version.
-fn written(spec: PlanSpec) -> Written {
-    let nameless = spec.unread.iter().filter(|it| it.item.is_none()).count();
-    if nameless > 0 {
-        tracing::warn!(fragments = nameless, "a Plan has fragments that this version cannot read");
-    }
-    let unread = spec.unread.into_iter().filter_map(|it| it.item).collect();
-    Written { fragments: spec.fragments, unread, hash: Some(spec.hash) }
 }
 
 /// Starts the watch of Nodes, which only some agents need.

@@ -2,7 +2,7 @@
 //! merge patch. Server-side apply would be better, but the embedded API does not have it yet. `bowline up` and
 //! `embedded` use it.
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams, Request, ValidationDirective};
 use kube::core::GroupVersionKind;
 use kube::discovery::{self, ApiResource, Scope};
 use kube::{Client, Error};
@@ -55,8 +55,17 @@ const PATIENCE: [Duration; 5] = [
     Duration::from_millis(1000),
 ];
 
-/// Applies one object.
+/// Applies one object. A field that its kind does not have is refused, as `kubectl --validate=strict` does.
+pub async fn strictly(client: &Client, object: &Value) -> Result<Applied, ApplyError> {
+    apply(client, object, true).await
+}
+
+/// Applies one object. The API drops a field that its kind does not have.
 pub async fn object(client: &Client, object: &Value) -> Result<Applied, ApplyError> {
+    apply(client, object, false).await
+}
+
+async fn apply(client: &Client, object: &Value, strict: bool) -> Result<Applied, ApplyError> {
     let parsed: DynamicObject = serde_json::from_value(object.clone())
         .map_err(|error| ApplyError::Unreadable(error.to_string()))?;
     let types = parsed
@@ -83,17 +92,35 @@ pub async fn object(client: &Client, object: &Value) -> Result<Applied, ApplyErr
         |source: Error| ApplyError::Refused { what: what.clone(), source: Box::new(source) };
     match api.get_opt(&name).await.map_err(refused)? {
         None => {
-            api.create(&PostParams::default(), &parsed).await.map_err(refused)?;
+            create(client, api.resource_url(), object, strict).await.map_err(refused)?;
             Ok(Applied::Created)
         }
         Some(before) => {
-            let after = api
-                .patch(&name, &PatchParams::default(), &Patch::Merge(object))
-                .await
-                .map_err(refused)?;
+            let params = PatchParams {
+                field_validation: strict.then_some(ValidationDirective::Strict),
+                ..PatchParams::default()
+            };
+            let after = api.patch(&name, &params, &Patch::Merge(object)).await.map_err(refused)?;
             Ok(if are_same(before, after) { Applied::Unchanged } else { Applied::Configured })
         }
     }
+}
+
+/// Creates an object as it is written: a typed object would lose the fields that its type does not have.
+async fn create(client: &Client, url: &str, object: &Value, strict: bool) -> Result<(), Error> {
+    let body = serde_json::to_vec(object).map_err(Error::SerdeError)?;
+    let request = Request::new(url).create(&PostParams::default(), body);
+    let mut request = request.map_err(Error::BuildRequest)?;
+    if strict {
+        // The client ends the path of a request without parameters with a question mark.
+        let uri = request.uri().to_string();
+        let uri = uri.trim_end_matches(['?', '&']);
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        let uri = format!("{uri}{separator}fieldValidation=Strict");
+        *request.uri_mut() =
+            uri.parse().map_err(|error: http::uri::InvalidUri| Error::HttpError(error.into()))?;
+    }
+    client.request::<DynamicObject>(request).await.map(drop)
 }
 
 /// Whether two versions of an object differ only in fields that are not the manifest's. A controller may have

@@ -17,6 +17,7 @@ mod certificate_book;
 mod certificates;
 mod consumers;
 mod kinds;
+mod namespace;
 mod observed;
 mod outbox;
 mod packed;
@@ -45,14 +46,11 @@ use bowline_api::convert::{self, Ground};
 use bowline_api::source::{BareMetalType, ClassSource, LoadBalancerSource};
 use bowline_core::binder::Class;
 use bowline_core::planner::Config;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{Api, PostParams};
-use kube::{Client, Error};
-use serde_json::json;
+use kube::Client;
 use state::State;
 use std::path::Path;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use turn::Turn;
 use writer::Writer;
 
@@ -100,7 +98,7 @@ async fn lead(
 ) -> Result<(), RoleError> {
     tokio::select! {
         () = context.stopped() => return Ok(()),
-        ensured = ensure_namespace(&client, &options.namespace) => ensured?,
+        ensured = namespace::ensure(&client, &options.namespace) => ensured?,
     }
     let (sender, observed) = mpsc::channel(4096);
     let mut watches = watches::follow(&client, &options, &context, &sender);
@@ -108,6 +106,10 @@ async fn lead(
     let shutdown = context.shutdown.clone();
     let settings = Settings::of(&options);
     let mut alarm = Alarm::default();
+    let (made, remade) = watch::channel(0);
+    let own =
+        namespace::keep(client.clone(), options.namespace.clone(), context.metrics.clone(), made);
+    let keeping = alarm.spawn("the keeper of the namespace", own);
     let (leadership, election) = if options.election {
         let (leadership, election) = elect::take_part(
             client.clone(),
@@ -118,7 +120,8 @@ async fn lead(
         );
         (leadership, alarm.spawn("the election", election))
     } else {
-        let said = elect::publish(client.clone(), options.namespace.clone(), settings, shutdown);
+        let said =
+            elect::publish(client.clone(), options.namespace.clone(), settings, remade, shutdown);
         (Leadership::always(), alarm.spawn("the writer of settings", said))
     };
     let client = elect::guard(&client, &leadership);
@@ -165,29 +168,10 @@ async fn lead(
         }
     };
     watches.shutdown().await;
+    keeping.abort();
     announcing.abort();
     resolving.abort();
     // The release is a courtesy to the next leader, which otherwise waits for the Lease to expire.
     let _ = tokio::time::timeout(Duration::from_secs(3), election).await;
     failed.map_or(Ok(()), |what| Err(RoleError::Ended(what)))
-}
-
-/// Bowline's namespace must exist before anything can be recorded in it.
-async fn ensure_namespace(client: &Client, name: &str) -> Result<(), RoleError> {
-    let api: Api<Namespace> = Api::all(client.clone());
-    let refused = |source| RoleError::Api {
-        doing: format!("cannot make namespace {name}"),
-        source: Box::new(source),
-    };
-    // In a cluster the manifests create it, and the controller may not be allowed to read it.
-    if !matches!(api.get_opt(name).await, Ok(None)) {
-        return Ok(());
-    }
-    let namespace = serde_json::from_value(json!({"metadata": {"name": name}}))
-        .map_err(|error| refused(Error::SerdeError(error)))?;
-    match api.create(&PostParams::default(), &namespace).await {
-        Ok(_) => Ok(()),
-        Err(Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) => Err(refused(error)),
-    }
 }

@@ -126,20 +126,36 @@ pub(crate) fn take_part(
 }
 
 /// Without an election: writes this controller's settings where the leader would write them, and nothing
-/// about leadership. Of two controllers with different settings the last one to start wins.
+/// about leadership; again when the namespace was made again (`remade`). Of two controllers with different
+/// settings the last one to start wins.
 pub(crate) async fn publish(
     client: Client,
     namespace: String,
     settings: Settings,
+    mut remade: watch::Receiver<u64>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-    while let Err(error) = say(&api, &settings).await {
-        let wait = backoff.failed(random::number());
-        tracing::debug!(%error, ?wait, "cannot say how this controller is set");
+    loop {
+        let said = say(&api, &settings).await;
+        let again = async {
+            match said {
+                Ok(()) => {
+                    backoff.worked();
+                    if remade.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                Err(error) => {
+                    let wait = backoff.failed(random::number());
+                    tracing::debug!(%error, ?wait, "cannot say how this controller is set");
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        };
         tokio::select! {
-            () = tokio::time::sleep(wait) => {}
+            () = again => {}
             _ = shutdown.wait_for(|stop| *stop) => return,
         }
     }

@@ -338,7 +338,7 @@ fn write_kubeconfig(file: &Path, text: &str) -> anyhow::Result<()> {
 /// Applies one object, and prints the result.
 async fn apply(client: &Client, manifest: &Manifest) -> anyhow::Result<()> {
     let object = &manifest.object;
-    let applied = apply::object(client, object)
+    let applied = apply::strictly(client, object)
         .await
         .with_context(|| format!("{}, document {}", manifest.file.display(), manifest.document))?;
     let kind = object["kind"].as_str().unwrap_or_default();

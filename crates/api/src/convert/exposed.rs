@@ -52,6 +52,7 @@ pub fn exposed(service: &v1::Service) -> Option<Service> {
         Vec::new()
     });
     let timeouts = timeouts(all, &ports, &mut problems);
+    problems.extend(annotations::unknown(all));
     let ports = ports.into_iter().map(|port| Port {
         mode: modes.get(&port.name).cloned(),
         timeout_ms: timeouts.get(&port.name).and_then(|timeouts| timeouts.backend_ms),

@@ -35,6 +35,7 @@ pub fn service(service: &Service) -> objects::Service {
     let ports = spec.ports.iter().flatten();
     let ports: Vec<_> = ports.filter_map(|port| service_port(port, &mut problems)).collect();
     let affinity = affinity(spec);
+    problems.extend(annotations::unknown(all));
     let (class, unclear) = class(spec, all);
     objects::Service {
         key: key(meta),

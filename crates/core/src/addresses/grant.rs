@@ -8,6 +8,7 @@ use super::requester::Requester;
 use super::share::{Clash, Terms, Traffic, Why, may_share};
 use super::verdict::{Cause, Refusal};
 use super::{Holder, HolderRef};
+use crate::nearest::nearest;
 use crate::objects::Family;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -133,6 +134,14 @@ impl View<'_> {
         self.namespaces.get(request.namespace()).map(|(labels, _)| labels)
     }
 
+    /// A pool does not exist. Of those that the requester may use, the one that it probably means.
+    fn no_such_pool(&self, request: &AddressRequest, named: &str) -> Refusal {
+        let usable = self.ledger.pools.iter().filter(|slot| {
+            slot.usable().is_ok() && slot.pool.fits(request, self.labels(request)).is_ok()
+        });
+        Refusal::NoSuchPool(nearest(named, usable.map(|slot| &*slot.pool.name)).map(Into::into))
+    }
+
     /// Whether a requester may have one address that its spec, its status or its DNS name gives.
     pub(super) fn grantable(
         &self,
@@ -144,7 +153,7 @@ impl View<'_> {
         if let Some(named) = named
             && self.ledger.pools.get(named).is_none()
         {
-            return Err((Some(named.clone()), Refusal::NoSuchPool));
+            return Err((Some(named.clone()), self.no_such_pool(request, named)));
         }
         let Some(slot) = self.ledger.pools.of(address) else {
             return Err((None, Refusal::NotInPools(address)));
@@ -239,7 +248,8 @@ impl View<'_> {
         family: Family,
         plan: &Plan,
     ) -> Result<IpAddr, Refusal> {
-        let slot = self.ledger.pools.get(pool).ok_or(Refusal::NoSuchPool)?;
+        let pools = &self.ledger.pools;
+        let slot = pools.get(pool).ok_or_else(|| self.no_such_pool(request, pool))?;
         slot.usable()?;
         slot.pool.fits(request, self.labels(request)).map_err(Refusal::Unfit)?;
         if slot.space(family).is_empty() {

@@ -173,7 +173,8 @@ impl fmt::Display for Cause {
 /// Why a pool was passed over, or an address not given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    NoSuchPool,
+    /// The pool that is probably meant.
+    NoSuchPool(Option<Arc<str>>),
     /// It has no autoAssign, and was not named.
     ByName,
     Overlaps(Arc<str>),
@@ -204,7 +205,7 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) fn reason(&self) -> Reason {
         match self {
-            Self::NoSuchPool => Reason::PoolNotFound,
+            Self::NoSuchPool(_) => Reason::PoolNotFound,
             Self::ByName => Reason::NoPool,
             Self::WrongFamily(_) => Reason::WrongFamily,
             Self::Overlaps(_) | Self::Deleting => Reason::PoolNotUsed,
@@ -233,7 +234,7 @@ impl Refusal {
     /// What would help.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
-            Self::NoSuchPool => "create the AddressPool, or name another one",
+            Self::NoSuchPool(_) => "create the AddressPool, or name another one",
             Self::ByName => "name the AddressPool, or set its autoAssign",
             Self::Overlaps(_) => {
                 "take the addresses that both have out of one of them, or use another AddressPool"
@@ -299,7 +300,10 @@ pub(super) fn family_name(family: Family) -> &'static str {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchPool => f.write_str("there is no such pool"),
+            Self::NoSuchPool(None) => f.write_str("there is no such pool"),
+            Self::NoSuchPool(Some(meant)) => {
+                write!(f, "there is no such pool: did you mean {}?", quote(meant))
+            }
             Self::ByName => f.write_str("is used only when it is named (autoAssign is off)"),
             Self::WrongFamily(address) => {
                 let family = family_name(Family::of(*address));

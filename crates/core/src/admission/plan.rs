@@ -6,7 +6,7 @@ use super::{LoadBalancer, Seat, Want};
 use crate::key::ConsumerRef;
 use crate::objects::Timestamp;
 use crate::outcome::{Problem, Reason};
-use crate::resources::{Amounts, Resource, Totals};
+use crate::resources::{Amounts, Quantity, Resource, Totals};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -147,8 +147,7 @@ impl Plan {
     fn admissible(&self, lb: &LoadBalancer, want: &Want) -> Result<Amounts, Problem> {
         let requests = *want.requests.as_ref().map_err(Clone::clone)?;
         if lb.deleting {
-            let message = format!("load balancer {} is being deleted", lb.name);
-            return Err(Problem::new(Reason::LoadBalancerNotFound, message));
+            return Err(Problem::leaving(&lb.name));
         }
         if let Some(problem) = silence(lb, &requests) {
             return Err(problem);
@@ -177,14 +176,16 @@ impl Plan {
             if want <= has {
                 continue;
             }
+            let (left, most) = (Quantity(free), Quantity::from(capacity));
             let message = if want > free {
+                let want = Quantity(want);
                 format!(
-                    "load balancer {} has {free} of {capacity} {resource} left, and {want} is requested",
+                    "load balancer {} has {left} of {most} {resource} left, and {want} is requested",
                     lb.name
                 )
             } else if self.kept[resource as usize] {
                 format!(
-                    "load balancer {} has {free} of {capacity} {resource} left, kept for a consumer that has \
+                    "load balancer {} has {left} of {most} {resource} left, kept for a consumer that has \
                      waited longer",
                     lb.name
                 )

@@ -8,11 +8,15 @@ use super::object::{Ask, Claim, ClaimRef, LoadBalancer, NewLoadBalancer, Reclaim
 use super::provision::{Unmade, provisioned_name};
 use super::report::{ClaimReason, ClaimReport, Phase};
 use crate::key::ObjectKey;
+use crate::nearest::did_you_mean;
 use crate::objects::Timestamp;
 use crate::outcome::{Problem, quote};
-use crate::resources::{Amounts, Resource};
+use crate::resources::{Amounts, Quantity, Resource};
 use std::cmp::Reverse;
 use std::sync::Arc;
+
+/// The most load balancers that are searched for a name that a claim may mean.
+const MOST_NAMED: usize = 1_000;
 
 enum Judgement {
     /// Something in flight decides first.
@@ -165,8 +169,8 @@ impl Binder {
         let message = match lb.capacity.exceeded_by(&requests) {
             Some(it) => format!(
                 "bound to load balancer {name}, which has {} {it}; {} is requested by now",
-                lb.capacity.amount(it),
-                requests.amount(it)
+                Quantity::from(lb.capacity.amount(it)),
+                Quantity::from(requests.amount(it))
             ),
             None => format!("bound to load balancer {name}"),
         };
@@ -293,7 +297,11 @@ impl Binder {
             return match self.fits(claim, ask, name, false) {
                 Ok(lb) => Judgement::Bind(lb.name.clone()),
                 Err(unfit) => {
-                    let message = format!("load balancer {}: {unfit}", quote(name));
+                    let meant = match unfit {
+                        Unfit::Missing => self.meant_lb(claim, ask, name),
+                        _ => String::new(),
+                    };
+                    let message = format!("load balancer {}: {unfit}{meant}", quote(name));
                     Judgement::Say(ClaimReport::pending(ClaimReason::NoMatch, message))
                 }
             };
@@ -314,6 +322,13 @@ impl Binder {
         };
         let passed = self.passed_over(claim, ask, PassedOver::TOLD);
         Judgement::Say(ClaimReport::pending(reason, format!("{passed}; {unmade}")))
+    }
+
+    /// Which of the load balancers that a claim could have it probably means: the others are not its business.
+    fn meant_lb(&self, claim: &Claim, ask: &Ask, name: &str) -> String {
+        let names = self.lbs.keys().take(MOST_NAMED);
+        let could = names.filter(|name| self.fits(claim, ask, name, false).is_ok());
+        did_you_mean(name, could.map(|name| &**name))
     }
 
     fn passed_over(&self, claim: &Claim, ask: &Ask, most: usize) -> PassedOver {
@@ -356,8 +371,8 @@ fn checked(claim: &Claim) -> Result<&Ask, Arc<str>> {
     match Resource::ALL.into_iter().find(over) {
         Some(it) => Err(format!(
             "the limit of {it} is {}, less than the request of {}",
-            ask.limits.amount(it),
-            ask.requests.amount(it)
+            Quantity::from(ask.limits.amount(it)),
+            Quantity::from(ask.requests.amount(it))
         )
         .into()),
         None => Ok(ask),

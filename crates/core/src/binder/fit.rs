@@ -3,7 +3,7 @@
 
 use super::object::{Ask, Claim, ClassWish, LoadBalancer, Tie};
 use crate::addresses::Scope;
-use crate::resources::{Amounts, Fill, Resource};
+use crate::resources::{Amounts, Fill, Quantity, Resource};
 use std::fmt;
 use std::sync::Arc;
 
@@ -68,6 +68,7 @@ impl fmt::Display for Unfit {
             Self::Labels => f.write_str("its labels do not match"),
             Self::NotOffered(resource) => write!(f, "it does not say how much {resource} it has"),
             Self::TooSmall { resource, capacity, request } => {
+                let (capacity, request) = (Quantity::from(*capacity), Quantity::from(*request));
                 write!(f, "it has {capacity} {resource}, and {request} is requested")
             }
         }

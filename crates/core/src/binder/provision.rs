@@ -5,6 +5,7 @@ use super::fit::Unfit;
 use super::machine::Binder;
 use super::object::{Ask, Claim, Class, ClassWish, LoadBalancer, NewLoadBalancer, Tie};
 use crate::addresses::Scope;
+use crate::nearest::{did_you_mean, nearest};
 use crate::objects::AllowedNamespaces;
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +26,8 @@ pub enum Unmade {
     Selector,
     /// It names no class, and none is the default.
     NoDefault,
-    /// Its class does not exist.
-    Missing(Arc<str>),
+    /// Its class does not exist. The class that is probably meant.
+    Missing(Arc<str>, Option<Arc<str>>),
     /// Its class is being deleted.
     Deleting(Arc<str>),
     /// Its namespace may not use the class.
@@ -49,7 +50,9 @@ impl fmt::Display for Unmade {
             Self::Never => f.write_str("className is empty"),
             Self::Selector => f.write_str("selector is set"),
             Self::NoDefault => f.write_str("no class is named and none is the default"),
-            Self::Missing(class) => write!(f, "class {class} does not exist"),
+            Self::Missing(class, meant) => {
+                write!(f, "class {class} does not exist{}", did_you_mean(class, meant.as_deref()))
+            }
             Self::Deleting(class) => write!(f, "class {class} is being deleted"),
             Self::NotAllowed(class) => write!(f, "class {class} does not allow this namespace"),
             Self::Scope(class, scope) => {
@@ -88,7 +91,7 @@ impl Binder {
             ClassWish::Never => return Err(Unmade::Never),
             ClassWish::Named(name) => {
                 let class = self.classes.get(name).map(|(class, _)| class);
-                class.ok_or_else(|| Unmade::Missing(name.clone()))?
+                class.ok_or_else(|| Unmade::Missing(name.clone(), self.meant_class(name, claim)))?
             }
             ClassWish::Default => {
                 let classes = self.classes.values().map(|(class, _)| class);
@@ -113,6 +116,13 @@ impl Binder {
                 _ => Ok(class),
             },
         }
+    }
+
+    /// The class for the namespace of a claim that the claim probably means.
+    fn meant_class(&self, name: &str, claim: &Claim) -> Option<Arc<str>> {
+        let classes = self.classes.values().map(|(class, _)| class);
+        let allowed = classes.filter(|class| !class.deleting && self.allows(class, claim));
+        nearest(name, allowed.map(|class| &*class.name)).map(Into::into)
     }
 
     /// Whether a class is for the namespace of a claim.

@@ -5,7 +5,7 @@
 use super::decide::{made_for, removable};
 use super::machine::{Binder, Deadline, LbSlot};
 use super::object::{Claim, LoadBalancer, Reclaim, Tie};
-use super::report::{Binding, ClaimReport, Report};
+use super::report::{Binding, ClaimReport, LEAVING, Report};
 use super::{JobKind, Op, Subject};
 use crate::key::ObjectKey;
 use crate::objects::Timestamp;
@@ -146,7 +146,7 @@ impl Binder {
                 loose = false;
                 course.report.binding = Binding::Bound;
                 course.report.message = match lb.deleting {
-                    true => format!("it is being deleted, and claim {} holds it", claim.key).into(),
+                    true => format!("{LEAVING}, and claim {} holds it", claim.key).into(),
                     false => format!("claim {} has it", claim.key).into(),
                 };
                 course.tie.in_use = true;
@@ -199,8 +199,11 @@ impl Binder {
         let leaves = course.report.binding == Binding::Released || lb.deleting;
         if used && leaves && course.report.binding != Binding::Bound {
             let namespaces: Vec<Arc<str>> = self.users(lb).into_iter().collect();
-            let message = format!("consumers in {} still use it", namespaces.join(", "));
-            course.report.message = message.into();
+            let users = format!("consumers in {} still use it", namespaces.join(", "));
+            course.report.message = match lb.deleting {
+                true => format!("{LEAVING}; {users}").into(),
+                false => users.into(),
+            };
         }
         if lb.deleting {
             course.leave(lb, loose, done(JobKind::Deprovision));
@@ -269,7 +272,7 @@ impl Course {
 
     /// Deletes it; before that, a finalizer holds it until what is behind it is removed.
     fn discard(&mut self) {
-        self.report.message = "it is being deleted".into();
+        self.report.message = LEAVING.into();
         self.delete = true;
         self.tie.cleanup = true;
     }

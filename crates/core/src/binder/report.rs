@@ -8,6 +8,9 @@ use crate::resources::Amounts;
 use std::fmt;
 use std::sync::Arc;
 
+/// How the message of a load balancer that is being deleted begins.
+pub(super) const LEAVING: &str = "it is being deleted";
+
 /// Phases of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -161,11 +164,21 @@ impl Report {
                 let nobody = "no claim has it";
                 (Severity::Normal, reason, if empty { nobody.into() } else { self.message.clone() })
             }
+            (_, Some(before)) if self.is_held_back() && !before.is_held_back() => {
+                (Severity::Normal, "InUse", self.message.clone())
+            }
             _ => return None,
         };
         let (kind, namespace) = (ConsumerKind::LoadBalancer, "".into());
         let object = ConsumerRef { kind, namespace, name: name.clone(), uid: uid.clone() };
         Some(Announcement { object: object.into(), severity, reason: reason.into(), message })
+    }
+}
+
+impl Report {
+    /// Whether it is being deleted, and consumers or a claim hold it.
+    fn is_held_back(&self) -> bool {
+        self.message.strip_prefix(LEAVING).is_some_and(|holders| !holders.is_empty())
     }
 }
 

@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+/// The most load balancers that are searched for a name that somebody may have meant.
+const MOST_NAMED: usize = 1_000;
+
 /// The addresses that a load balancer has from its AddressPool, sorted.
 #[derive(Debug, PartialEq, Eq)]
 struct Granted {
@@ -64,6 +67,11 @@ impl Directory {
 
     pub(super) fn by_name(&self, name: &str) -> Option<&Arc<LoadBalancer>> {
         self.store.get(name)
+    }
+
+    /// The first load balancers by name, for a message: it costs no more where there are many.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<LoadBalancer>> {
+        self.store.iter().take(MOST_NAMED)
     }
 
     /// The load balancers with this source, by name.

@@ -1,11 +1,11 @@
 //! The load balancers of a consumer that moves from one to another. It stays where a Plan records it until it has a
 //! seat on the new load balancer and has been served there for long enough. A request that cannot be met changes
-//! nothing. Only records count, so a new leader comes to the same result.
+//! nothing, so a load balancer that is being deleted keeps its consumers and gets no new ones. Only records count, so a new leader comes to the same result.
 
 use super::Planner;
 use super::assignments::Assignment;
 use super::consumer::ConsumerKey;
-use super::placement::{Ask, Refusal, place};
+use super::placement::{Ask, Refusal, may_stay, place};
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;
@@ -89,8 +89,7 @@ impl Planner {
     ) -> Vec<&Arc<LoadBalancer>> {
         let namespace = &who.key.namespace;
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
-        let may_be =
-            |name: &Arc<str>| place(&Ask::Name(name.clone()), namespace, labels, &self.stores).ok();
+        let may_be = |name: &Arc<str>| may_stay(name, namespace, labels, &self.stores);
         let recorded = self.recorded.on(&who.with_uid(uid));
         recorded.into_iter().filter(|name| Some(*name) != but).filter_map(may_be).collect()
     }

@@ -4,6 +4,7 @@
 use super::Config;
 use super::stores::Stores;
 use crate::key::ObjectKey;
+use crate::nearest::did_you_mean;
 use crate::objects::{
     AllowedNamespaces, ClassParameters, Exposure, Ingress, IngressClass, LoadBalancer, Namespace,
     Placement, Service, ServiceClass,
@@ -210,13 +211,19 @@ pub(super) fn place<'a>(
     let not_found =
         |message: String| Refusal::nowhere(Problem::new(Reason::LoadBalancerNotFound, message));
     let lb = match ask {
-        Ask::Name(name) => directory
-            .by_name(name)
-            .ok_or_else(|| not_found(format!("load balancer {} does not exist", quote(name))))?,
+        Ask::Name(name) => directory.by_name(name).ok_or_else(|| {
+            // Only names that the namespace may use: the others are not its business.
+            let usable = directory.names().filter(|lb| !lb.deleting && may_use(lb));
+            let meant = did_you_mean(name, usable.map(|lb| &*lb.name));
+            not_found(format!("load balancer {} does not exist{meant}", quote(name)))
+        })?,
         Ask::Claim(claim) => stores.of_claim(claim).ok_or_else(|| {
             let message = match stores.claims.get(claim) {
                 Some(_) => format!("claim {} is not bound to a load balancer", quote(&claim.name)),
-                None => format!("claim {} does not exist", quote(&claim.name)),
+                None => {
+                    let meant = did_you_mean(&claim.name, stores.claims_of(&claim.namespace));
+                    format!("claim {} does not exist{meant}", quote(&claim.name))
+                }
             };
             Refusal::nowhere(Problem::new(Reason::ClaimNotBound, message))
         })?,
@@ -259,7 +266,7 @@ pub(super) fn place<'a>(
     // A load balancer that is bound to a claim stays usable as long as the claim exists.
     let held = matches!(&lb.claim, Some((_, Some(_))));
     if lb.deleting && !held {
-        return Err(not_found(format!("load balancer {} is being deleted", quote(&lb.name))));
+        return Err(Refusal::nowhere(Problem::leaving(&lb.name)));
     }
     if !may_use(lb) {
         let message = format!(
@@ -270,6 +277,18 @@ pub(super) fn place<'a>(
         return Err(Refusal::by(lb, Problem::new(Reason::NotAllowed, message)));
     }
     Ok(lb)
+}
+
+/// The load balancer of this name, if a consumer that Plans record on it may stay there. It may while the load balancer
+/// is being deleted.
+pub(super) fn may_stay<'a>(
+    name: &str,
+    namespace: &str,
+    labels: Option<&Namespace>,
+    stores: &'a Stores,
+) -> Option<&'a Arc<LoadBalancer>> {
+    let lives = |claim: &ObjectKey, uid: &str| stores.lives(claim, uid);
+    stores.directory.by_name(name).filter(|lb| allows(lb, namespace, labels, lives))
 }
 
 /// Whether a load balancer may be used from a namespace. While the claim to which it is bound exists: from the claim's

@@ -197,10 +197,11 @@ impl Planner {
         }
     }
 
-    /// The address request of a load balancer. None: the load balancer does not exist.
+    /// The address request of a load balancer. While it is being deleted it serves, and keeps its addresses. None: the
+    /// load balancer does not exist.
     pub fn load_balancer_request(&self, name: &str, status: Vec<IpAddr>) -> Option<AddressRequest> {
         let lb: &LoadBalancer = self.stores.directory.by_name(name)?;
-        let pool = lb.address_pool.clone().filter(|_| !lb.deleting && lb.addresses.is_empty());
+        let pool = lb.address_pool.clone().filter(|_| lb.addresses.is_empty());
         let key = ObjectKey::new("", lb.name.clone());
         Some(AddressRequest {
             holder: HolderRef { key, kind: HolderKind::LoadBalancer, uid: lb.uid.clone() },

@@ -107,6 +107,12 @@ impl Stores {
             && self.claims.is_listed()
     }
 
+    /// The names of the claims of a namespace.
+    pub(super) fn claims_of<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a str> {
+        let claims = self.claims.range(ObjectKey::new(namespace, "")..).map(|(key, _)| key);
+        claims.take_while(move |key| *key.namespace == *namespace).map(|key| &*key.name)
+    }
+
     /// Whether there is a claim with this uid.
     pub(super) fn lives(&self, claim: &ObjectKey, uid: &str) -> bool {
         self.claims.get(claim).is_some_and(|claim| *claim.uid == *uid)

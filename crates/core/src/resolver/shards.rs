@@ -1,5 +1,6 @@
 //! Plan objects taken apart: fragments by consumer and part, from whichever Plan has them, and the hash of the whole
-//! plan. It keeps a previous fragment while the new one cannot be read. The resolver calls it.
+//! plan. It keeps a previous fragment while the new one cannot be read, and Plans that are gone while it is told to
+//! hold them. The resolver calls it.
 
 use crate::hash::PlanHash;
 use crate::key::ConsumerRef;
@@ -110,6 +111,10 @@ pub(super) struct Shards {
     /// Whether `kept` changed since the last call.
     kept_changed: bool,
     hash: PlanHash,
+    /// Whether shards that are gone stay.
+    holds: bool,
+    /// The shards that are gone and stay.
+    held: BTreeSet<Arc<str>>,
 }
 
 impl Shards {
@@ -129,8 +134,9 @@ impl Shards {
         let Written { fragments, unread, hash: declared } = written;
         let rank = (index, name.clone());
         let mut swaps = Vec::new();
+        self.held.remove(name);
         if self.shards.get(name).is_some_and(|shard| shard.rank != rank) {
-            swaps = self.delete(name);
+            swaps = self.remove(name);
         }
         let old = self.shards.remove(name);
         let before = old.as_ref().map_or_else(PlanHash::default, |shard| shard.beyond);
@@ -169,8 +175,26 @@ impl Shards {
         swaps
     }
 
-    /// Forgets a shard.
+    /// From now on shards that are gone stay, or they do not: then those that stayed are forgotten.
+    pub(super) fn hold(&mut self, holds: bool) -> Vec<Swap> {
+        self.holds = holds;
+        if holds {
+            return Vec::new();
+        }
+        let gone = std::mem::take(&mut self.held);
+        gone.iter().flat_map(|name| self.remove(name)).collect()
+    }
+
+    /// Forgets a shard, unless those that are gone stay.
     pub(super) fn delete(&mut self, name: &str) -> Vec<Swap> {
+        if !self.holds {
+            return self.remove(name);
+        }
+        self.held.extend(self.shards.get_key_value(name).map(|(name, _)| name.clone()));
+        Vec::new()
+    }
+
+    fn remove(&mut self, name: &str) -> Vec<Swap> {
         let Some(shard) = self.shards.remove(name) else { return Vec::new() };
         let Shard { rank, parts, unread, beyond, .. } = shard;
         self.hash = self.hash.minus(beyond);

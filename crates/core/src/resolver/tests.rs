@@ -2,6 +2,7 @@
 
 mod crowded;
 mod guarded;
+mod held;
 mod properties;
 mod recalled;
 mod sharing;

@@ -183,6 +183,7 @@ fn known(
         made: None,
         assigned: None,
         closed: false,
+        deleting: false,
     }
 }
 
@@ -217,6 +218,18 @@ fn a_load_balancer_without_an_agent_says_how_to_start_one() {
         (LoadBalancerPhase::Pending, Some(message))
     );
     assert_eq!((status.programmed.holds, &*status.programmed.reason), (false, "NoAgent"));
+}
+
+#[test]
+fn a_load_balancer_that_is_being_deleted_says_that_it_serves_on() {
+    let running = Verdict { phase: Phase::Running, applied: Some(1) };
+    let status = load_balancer(Known { deleting: true, ..known(Some(&running)) });
+    let message =
+        "it is being deleted, and serves its consumers until the last one is gone or has moved";
+    assert_eq!(
+        (status.phase, status.message.as_deref()),
+        (LoadBalancerPhase::Running, Some(message))
+    );
 }
 
 #[test]

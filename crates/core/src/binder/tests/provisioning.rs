@@ -54,7 +54,7 @@ fn nothing_is_made_where_it_is_not_wanted_or_not_allowed() {
     assert_eq!(unmade("shop/never"), Some(Unmade::Never));
     assert_eq!(unmade("shop/named"), Some(Unmade::Named));
     assert_eq!(unmade("shop/selects"), Some(Unmade::Selector));
-    assert_eq!(unmade("shop/missing"), Some(Unmade::Missing("gold".into())));
+    assert_eq!(unmade("shop/missing"), Some(Unmade::Missing("gold".into(), None)));
     assert_eq!(unmade("shop/private"), Some(Unmade::NotAllowed("private".into())));
     let unmakable = Unmade::NoDriver("cloud".into(), "no driver".into());
     assert_eq!(unmade("shop/cloud"), Some(unmakable));

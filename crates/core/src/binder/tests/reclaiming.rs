@@ -121,12 +121,15 @@ fn one_that_is_used_by_name_is_held_while_it_is() {
     edge.users = vec!["shop".into()];
     let mut api = Api::new([edge], []);
     api.run();
+    let before = api.store.lbs["edge"].report.clone();
     api.edit_lb("edge", |lb| lb.deleting = true);
     api.run();
-    assert_eq!(
-        *api.store.lbs["edge"].report.as_ref().unwrap().message,
-        *"consumers in shop still use it"
-    );
+    let report = api.store.lbs["edge"].report.clone().unwrap();
+    assert_eq!(*report.message, *"it is being deleted; consumers in shop still use it");
+    let news = |before| report.announcement(before, &"edge".into(), &"u".into());
+    let told = news(before.as_ref()).unwrap();
+    assert_eq!((&*told.reason, &told.message), ("InUse", &report.message));
+    assert_eq!(news(Some(&report)), None, "once");
     api.edit_lb("edge", |lb| lb.users.clear());
     api.run();
     assert!(api.store.lbs.is_empty());

@@ -176,9 +176,45 @@ fn the_rules_of_an_ingress_stay_with_the_listeners_where_it_comes_from() {
 }
 
 #[test]
+fn a_load_balancer_that_is_deleted_keeps_its_consumers_until_they_are_gone_or_have_moved() {
+    let leaving = || LoadBalancer { deleting: true, ..at("lb", "192.0.2.1") };
+    let by_source = || asks(Placement::Source(lb("lb").source));
+    for service in [on("lb"), by_source()] {
+        let beside = LoadBalancer { source: "another".into(), ..at("q", "192.0.2.9") };
+        let mut planner = settled(vec![beside.into()]);
+        apply(&mut planner, service);
+        apply(&mut planner, leaving());
+        planner.take();
+        let new =
+            Service { key: key("a/new"), uid: "new".into(), ports: vec![port(81)], ..on("lb") };
+        apply(&mut planner, new);
+        planner.take();
+        assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![]));
+        assert_eq!(service_state(&planner, "a/new"), "LoadBalancerDeleting");
+        record(&mut planner, "lb");
+        assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![]));
+        // It moves, and the old one serves until it has arrived.
+        apply(&mut planner, on("q"));
+        planner.take();
+        assert_eq!(state(&planner), ("q 192.0.2.9".to_owned(), vec![ip("192.0.2.1")]));
+        record(&mut planner, "q");
+        arrive(&mut planner, "q");
+        assert_eq!(served(&planner, "lb"), Vec::<String>::new());
+    }
+    // Its consumer is told.
+    let mut planner = settled(vec![]);
+    apply(&mut planner, leaving());
+    planner.take();
+    let unmet = planner.outcome(KIND, &key("a/x")).unwrap().unmet.clone().unwrap();
+    assert_eq!(unmet.problem, Problem::leaving("lb"));
+    apply(&mut planner, Service { deleting: true, ..on("lb") });
+    planner.take();
+    assert_eq!(served(&planner, "lb"), Vec::<String>::new());
+}
+
+#[test]
 fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
     for gone in [
-        LoadBalancer { deleting: true, ..at("lb", "192.0.2.1") },
         LoadBalancer { allowed: crate::objects::AllowedNamespaces::None, ..at("lb", "192.0.2.1") },
         LoadBalancer { claim: Some((key("b/c"), Some("u".into()))), ..at("lb", "192.0.2.1") },
         // Two load balancers with a common address would take connections from each other.

@@ -50,7 +50,7 @@ fn where_a_service_goes() {
     let cases: Vec<(&str, Config, Vec<LoadBalancer>, Service, String)> = vec![
         ("named", none(), vec![lb("p"), lb("q")], named("q"), on("q")),
         ("no such", none(), vec![lb("p")], named("q"), "LoadBalancerNotFound".into()),
-        ("being deleted", none(), vec![leaving("p")], named("p"), "LoadBalancerNotFound".into()),
+        ("being deleted", none(), vec![leaving("p")], named("p"), "LoadBalancerDeleting".into()),
         ("for nobody", none(), vec![nobodys("p")], named("p"), "NotAllowed by p".into()),
         ("claimed by it", none(), vec![claimed("p", "a/c")], named("p"), on("p")),
         (

@@ -335,11 +335,13 @@ fn sites_are_one_namespaces(
 }
 
 fn may_use(world: &World, lb: &LoadBalancer, consumer: &ConsumerRef) -> bool {
-    if lb.deleting && !matches!(lb.claim, Some((_, Some(_)))) {
-        return false;
-    }
     if consumer.namespace.is_empty() {
         return consumer.name == lb.name;
+    }
+    let mut recorded = world.recorded.iter().filter(|((name, _), _)| *name == lb.name);
+    let mut stays = || recorded.any(|(_, all)| all.iter().any(|it| it.consumer == *consumer));
+    if lb.deleting && !matches!(lb.claim, Some((_, Some(_)))) && !stays() {
+        return false;
     }
     if let Some((claim, Some(uid))) = &lb.claim {
         let known = world.objects.get(&(Kind::Claim, claim.clone()));

@@ -101,7 +101,7 @@ fn what_administrators_say_counts_more_than_what_is_recorded() {
     let cases = [
         (two_addresses("lb"), "lb 192.0.2.2"),
         (nobodys, "NotAllowed by lb"),
-        (leaving, "LoadBalancerNotFound"),
+        (leaving, "lb 192.0.2.2"),
         (lb("lb"), "Recording by lb"),
     ];
     for (now, expected) in cases {

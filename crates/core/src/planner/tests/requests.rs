@@ -131,6 +131,15 @@ fn a_load_balancer_with_a_pool_has_what_it_got_from_there_and_nothing_else() {
         (claim.holder.kind, claim.ask),
         (HolderKind::LoadBalancer, Ok(Ask::Pool("p".into())))
     );
+    let leaving = LoadBalancer {
+        addresses: Vec::new(),
+        address_pool: Some("p".into()),
+        deleting: true,
+        ..lb("leaving")
+    };
+    apply(&mut planner, leaving);
+    let claim = planner.load_balancer_request("leaving", Vec::new()).unwrap();
+    assert_eq!(claim.ask, Ok(Ask::Pool("p".into())), "it serves as long as it is there");
     let claim = planner.load_balancer_request("fixed", Vec::new()).unwrap();
     assert_eq!((claim.ask, claim.uses), (Ok(Ask::Nothing), vec![ip("192.0.2.1")]));
     planner.handle(Event::Reported("lb".into(), vec![ip("198.51.100.1")]));

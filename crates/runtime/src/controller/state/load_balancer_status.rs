@@ -66,6 +66,7 @@ impl State {
             made: made.as_ref(),
             assigned: assigned.as_ref(),
             closed: self.is_closed(lb),
+            deleting: known.deleting,
         });
         let hostnames = self.provisions.hostnames(lb);
         let mut rendered = render::load_balancer(want, hostnames, shown, clock);
