@@ -33,6 +33,14 @@ pub fn of(reason: Reason) -> Option<Remedy> {
             "name a load balancer that exists (`kubectl get lb`) in the annotation, the IngressClass or \
              `--default-load-balancer`",
         ),
+        LoadBalancerDeleting => (
+            Tenant,
+            "name another load balancer: this one serves the consumers that it has, and takes no new ones",
+        ),
+        UnknownAnnotation => (
+            Tenant,
+            "correct the name of the annotation, or remove it; docs/annotations.md lists all of them",
+        ),
         ClaimNotBound => (
             Tenant,
             "see why the claim waits: `bowline explain lbc/NAME`; `kubectl get lbc` lists the claims",
