@@ -130,7 +130,7 @@ async fn route(
     }
 }
 
-/// Ready and alive while writes are taken; a store that has failed needs a new start.
+/// Ready and alive while writes are taken. A store whose disk failed takes them again once the disk works.
 fn health(server: &Server, check: &str, verbose: bool) -> Result<Response<Body>, ApiError> {
     if let Some(why) = server.store.failure() {
         return Ok(answer::text(500, format!("[-]store failed: {why}\n{check} check failed\n")));

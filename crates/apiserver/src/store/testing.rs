@@ -90,6 +90,8 @@ struct Platter {
     /// Everything that was ever done, to be cut off anywhere.
     journal: Vec<Stroke>,
     broken: bool,
+    /// The medium on which the store goes on after this one has failed.
+    next: Option<Medium>,
 }
 
 #[derive(Clone, Debug)]
@@ -160,6 +162,21 @@ impl Medium {
     /// From now on nothing can be written.
     pub(super) fn break_down(&self) {
         self.0.lock().broken = true;
+    }
+
+    /// The store that is opened from now on goes on here when this medium fails.
+    pub(super) fn goes_on(&self, next: &Medium) {
+        self.0.lock().next = Some(next.clone());
+    }
+
+    /// Where the store goes on.
+    pub(super) fn next(&self) -> Option<Medium> {
+        self.0.lock().next.clone()
+    }
+
+    /// From now on everything can be written.
+    pub(super) fn mend(&self) {
+        self.0.lock().broken = false;
     }
 
     /// The same bytes on a medium that works.
