@@ -90,9 +90,9 @@ fn controller(holder: Option<&Holder>) -> String {
     }
 }
 
-/// When an agent was last heard of.
+/// When an agent was last seen, by the clock of this machine.
 fn heard(holder: &Holder) -> String {
-    format!("heard of {} by this machine's clock", ago(holder.silent_seconds))
+    format!("last seen {}", ago(holder.silent_seconds))
 }
 
 /// The line for refusals that are not listed.
