@@ -233,7 +233,8 @@ impl Definitions {
         let kinds = crd::kinds(definition).unwrap_or_else(|errors| {
             // Stored by an older build that accepted more. It is not served; saying why is better than
             // refusing to start.
-            tracing::warn!(crd = %name, ?errors, "a stored CustomResourceDefinition is not served");
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            tracing::warn!(crd = %name, errors = errors.join("; "), "a stored CustomResourceDefinition is not served");
             Vec::new()
         });
         let documents = kinds.iter().flat_map(|kind| openapi(definition, kind)).collect();
