@@ -21,9 +21,11 @@ use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::Context;
+use bowline_api::names;
 use bowline_core::backoff::Backoff;
 use bowline_core::clock::Uptime;
 use bowline_core::dns::{self, Name, Report};
+use bowline_core::lines::Reminder;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -36,6 +38,8 @@ use tokio::sync::mpsc;
 const BURST: usize = 16_384;
 /// How often renewals of agents are checked for their end.
 const TICK: Duration = Duration::from_millis(500);
+/// How often a controller that does not lead says so.
+const STANDBY: Duration = Duration::from_secs(600);
 /// After a conflict the watch shows what happened; should it not, the target is requeued after this.
 const CONFLICT: Duration = Duration::from_secs(2);
 
@@ -61,6 +65,8 @@ pub(super) struct Turn {
     backoffs: HashMap<(Target, String), Backoff>,
     /// Whether this process led in the turn before.
     led: bool,
+    /// That another process leads is said now and then.
+    standby: Reminder,
 }
 
 impl Turn {
@@ -85,6 +91,7 @@ impl Turn {
             waiting: Waiting::default(),
             backoffs: HashMap::new(),
             led: false,
+            standby: Reminder::new(STANDBY),
         }
     }
 
@@ -152,6 +159,15 @@ impl Turn {
     /// Notes whether this process leads. One that ceases to lead drops its writes; one that begins enqueues everything.
     fn note_leadership(&mut self) {
         let leads = self.leadership.leads();
+        match self.leadership.followed() {
+            None => self.standby.rests(),
+            Some(holder) => {
+                if self.standby.says(&holder, clock::now()) {
+                    let lease = names::LEASE_CONTROLLER;
+                    tracing::info!("waits for leadership: {holder} holds the Lease {lease}");
+                }
+            }
+        }
         if leads == self.led {
             return;
         }
@@ -265,9 +281,7 @@ impl Turn {
         match result {
             Ok(written) => {
                 self.backoffs.remove(&(target.clone(), tried.name));
-                if let Some(change) = self.state.wrote(&target, written, clock::now()) {
-                    self.context.changes.tell(change);
-                }
+                self.state.wrote(&target, written, clock::now());
             }
             // A create that is answered with 404: the namespace does not exist.
             Err(Failure::Gone) if tried.creates() => {
@@ -299,7 +313,7 @@ impl Turn {
             .entry(object)
             .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
         let wait = backoff.failed(random::number());
-        tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
+        tracing::warn!(object = tried.name, %error, ?wait, "cannot write {target}");
         let until = clock::now() + wait;
         if self.state.refused_write(&target, tried, until) {
             self.waiting.until(until, target);

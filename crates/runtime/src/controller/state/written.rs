@@ -7,7 +7,6 @@ use crate::controller::target::{Target, Tried};
 use crate::controller::writer::bindings::{Current, StepReply};
 use crate::controller::writer::provisions::Provisioned;
 use crate::controller::writer::{Reply, Status, Write};
-use crate::observe::Change;
 use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::announce::{Announcement, Severity};
@@ -37,16 +36,11 @@ impl State {
         }
     }
 
-    /// A write has succeeded: the change of it that people may want to see.
-    pub(in crate::controller) fn wrote(
-        &mut self,
-        target: &Target,
-        written: Reply,
-        now: Uptime,
-    ) -> Option<Change> {
+    /// A write has succeeded.
+    pub(in crate::controller) fn wrote(&mut self, target: &Target, written: Reply, now: Uptime) {
         match (target, written) {
             (Target::Consumer(kind, key), Reply::Status(status)) => {
-                return self.wrote_consumer(*kind, key, status);
+                self.wrote_consumer(*kind, key, status);
             }
             (Target::LoadBalancer(lb), Reply::Status(Status::LoadBalancer(shown))) => {
                 self.put_load_balancer(lb, *shown);
@@ -113,17 +107,10 @@ impl State {
             }
             _ => {}
         }
-        None
     }
 
-    /// The status of a Service or Ingress was written: where it can be reached, if that is news.
-    fn wrote_consumer(
-        &mut self,
-        kind: ConsumerKind,
-        key: &ObjectKey,
-        status: Status,
-    ) -> Option<Change> {
-        let before = self.live(kind, key);
+    /// The status of a Service or Ingress was written.
+    fn wrote_consumer(&mut self, kind: ConsumerKind, key: &ObjectKey, status: Status) {
         match status {
             Status::Service(shown) => {
                 self.boards.services.put(key.clone(), shown);
@@ -133,14 +120,22 @@ impl State {
             Status::Ingress(shown) => self.boards.ingresses.put(key.clone(), shown),
             Status::LoadBalancer(_) => {}
         }
-        self.live(kind, key).filter(|after| before.as_ref() != Some(after))
+        self.tell_reached(kind, key);
     }
 
-    /// Where a consumer can be reached, as its status says now.
-    fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
-        let points = self.boards.points(kind, key)?;
-        let consumer = self.planner.outcome(kind, key)?.consumer.clone();
-        (!points.is_empty()).then_some(Change::Live { consumer, points })
+    /// People who look on are told where a consumer is reached, as its status says now. The watch may show a write before
+    /// its answer comes: whichever is first tells, and the other has no news.
+    pub(super) fn tell_reached(&mut self, kind: ConsumerKind, key: &ObjectKey) {
+        let Some(points) = self.boards.points(kind, key) else { return };
+        let alone = || {
+            let holder = self.holder(kind, key).filter(|_| self.is_alone(kind, key))?;
+            let (namespace, name) = (Arc::clone(&key.namespace), Arc::clone(&key.name));
+            Some(ConsumerRef { kind, namespace, name, uid: holder.uid })
+        };
+        let planned = self.planner.outcome(kind, key).map(|outcome| outcome.consumer.clone());
+        if let Some(consumer) = planned.or_else(alone) {
+            self.consumers.reached(&consumer, points, &mut self.outbox);
+        }
     }
 
     /// The answer to a write shows a load balancer or claim.
