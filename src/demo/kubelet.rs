@@ -175,7 +175,13 @@ async fn bind(
             return None;
         }
         match Backend::bind(&pod.name, &pod.ports).await {
-            Ok(backend) => return Some(backend),
+            Ok(backend) => {
+                if complained {
+                    let what = format!("Pod {NAMESPACE}/{} is ready", pod.name);
+                    say.tell(Change::Works(what));
+                }
+                return Some(backend);
+            }
             Err((port, error)) if !complained => {
                 let why = format!("cannot listen on 127.0.0.1:{port}: {error}");
                 let what = format!("Pod {NAMESPACE}/{} is not ready: {why}", pod.name);

@@ -122,7 +122,7 @@ fn versions(status: &Status) -> Option<String> {
 
 /// When an agent was last heard of.
 fn heard(holder: &Holder) -> String {
-    format!("heard of {} by this machine's clock", ago(holder.silent_seconds))
+    format!("last seen {}", ago(holder.silent_seconds))
 }
 
 /// The line for refusals that are not listed.

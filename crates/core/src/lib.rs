@@ -42,6 +42,7 @@ pub mod health;
 pub mod held_back;
 pub mod in_force;
 pub mod key;
+pub mod lines;
 pub mod members;
 pub mod nearest;
 pub mod objects;

@@ -7,6 +7,7 @@
 //!             (events that arrive while the driver works become the next update)
 //! ```
 
+mod absent;
 mod elsewhere;
 mod memory;
 mod once;
@@ -25,7 +26,8 @@ use crate::observe::Change;
 use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::watch::{self, Seen, Selection};
-use bowline_api::convert;
+use absent::Planned;
+use bowline_api::{convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::health::{self, Health};
@@ -176,10 +178,16 @@ fn follow(
     });
     let (client_of, namespace) = (client.clone(), options.namespace.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let name = load_balancer.clone();
+    let (name, planned) = (load_balancer.clone(), Planned::default());
+    // Where the uid is known, the load balancer exists.
+    if options.uid.is_none() {
+        let (client, context) = (client.clone(), context.clone());
+        tokio::spawn(absent::tell(client, planned.clone(), name.clone(), context));
+    }
     tasks.keep(watch_of("the Plans of others", load_balancer), move |works| {
         let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
-        elsewhere::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
+        let (metrics, listener, planned) = (metrics.clone(), listener.clone(), planned.clone());
+        elsewhere::follow(client, namespace, name, metrics, listener, works, planned)
     });
     let slices: Api<EndpointSlice> = Api::all(client.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());

@@ -163,7 +163,8 @@ async fn lead(
         () = turn.run(observed, found) => None,
         what = alarm.rings() => Some(what),
         Some(ended) = watches.join_next() => {
-            tracing::error!(?ended, "a watch has ended");
+            let why = ended.err().map(|error| error.to_string());
+            tracing::error!(why, "a watch has ended");
             Some("a watch")
         }
     };

@@ -73,13 +73,16 @@ impl Leadership {
         self.election.as_ref().is_none_or(|it| it.elector.lock().leads(it.now()))
     }
 
+    /// The other process that leads, as far as this one knows.
+    pub(crate) fn followed(&self) -> Option<Arc<str>> {
+        let election = self.election.as_ref()?;
+        let elector = election.elector.lock();
+        elector.holder().filter(|_| !elector.leads(election.now())).cloned()
+    }
+
     /// Whether another process leads, as far as this one knows.
     pub(crate) fn follows(&self) -> bool {
-        let other = |it: &Arc<Election>| {
-            let elector = it.elector.lock();
-            elector.holder().is_some() && !elector.leads(it.now())
-        };
-        self.election.as_ref().is_some_and(other)
+        self.followed().is_some()
     }
 
     /// Returns when this process starts or stops leading.

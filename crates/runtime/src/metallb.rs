@@ -133,7 +133,11 @@ pub fn tell(namespace: &str, import: Option<&Import>) {
         );
         return;
     };
-    tracing::info!(namespace, created = ?import.created, "--import-metallb: AddressPools: {import}");
+    tracing::info!(
+        namespace,
+        created = import.created.join(", "),
+        "--import-metallb: AddressPools: {import}"
+    );
     for loss in &import.losses {
         tracing::warn!("--import-metallb: {loss}");
     }

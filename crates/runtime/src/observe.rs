@@ -2,7 +2,8 @@
 //! and never wait for a listener; a slow listener misses lines.
 
 use bowline_core::key::{ConsumerRef, ObjectKey};
-use bowline_core::outcome::Problem;
+use bowline_core::lines::State;
+use bowline_core::outcome::{Problem, Reason};
 use bowline_core::point::Point;
 use std::fmt;
 use std::sync::Arc;
@@ -51,10 +52,31 @@ pub enum Change {
         /// Why.
         problem: Problem,
     },
+    /// A consumer can be reached no more.
+    Left {
+        /// The consumer.
+        consumer: ConsumerRef,
+    },
+    /// A problem of a consumer has ended.
+    Solved {
+        /// The consumer.
+        consumer: ConsumerRef,
+        /// What it was refused for.
+        reason: Reason,
+    },
+    /// A claim or pool is in another state.
+    State {
+        /// Its kind and name.
+        object: String,
+        /// The state.
+        state: State,
+    },
     /// This process has become the leader, or has ceased to be.
     Leading(bool),
     /// Something failed and will be tried again.
     Trouble(String),
+    /// What failed works.
+    Works(String),
 }
 
 impl fmt::Display for Change {
@@ -77,9 +99,12 @@ impl fmt::Display for Change {
             Self::Refused { consumer, problem } => {
                 write!(f, "{consumer}: {}: {}", problem.reason, problem.message)
             }
+            Self::Left { consumer } => write!(f, "{consumer} is no longer served"),
+            Self::Solved { consumer, reason } => write!(f, "{consumer}: {reason} is solved"),
+            Self::State { object, state } => write!(f, "{object}{}", state.text),
             Self::Leading(true) => f.write_str("this controller leads"),
             Self::Leading(false) => f.write_str("this controller no longer leads"),
-            Self::Trouble(what) => f.write_str(what),
+            Self::Trouble(what) | Self::Works(what) => f.write_str(what),
         }
     }
 }

@@ -11,7 +11,7 @@ Service demo/hello is on load balancer local
 
   Why          it names no load balancer; the default is local
   Recorded     yes
-  Applied      yes, by agent two, heard of 5 s ago by this machine's clock
+  Applied      yes, by agent two, last seen 5 s ago
   Listens at   127.0.0.1:8000/TCP → demo/hello port http
 
   Pool demo/hello port http: 2 members, round-robin
@@ -32,7 +32,7 @@ Ingress demo/hello is on load balancer local
 
   Why          it names no load balancer; the default is local
   Recorded     yes
-  Applied      yes, by agent two, heard of 5 s ago by this machine's clock
+  Applied      yes, by agent two, last seen 5 s ago
   Listens at   127.0.0.1:8080/HTTP
                127.0.0.1:8443/HTTPS
 

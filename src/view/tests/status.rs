@@ -8,7 +8,7 @@ fn the_status_has_a_line_for_each_load_balancer_and_then_who_was_refused() {
     assert_eq!(
         Status::of(&facts(settled())).text(),
         "\
-Controller: one leads, heard of 2 s ago by this machine's clock
+Controller: one leads, last seen 2 s ago
 
 NAME   SOURCE   PHASE  ADDRESS    SVC  ING  REFUSED  PLAN
 local  builtin  -      127.0.0.1  1    1    1        applied

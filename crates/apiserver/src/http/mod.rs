@@ -131,8 +131,7 @@ async fn route(
     }
 }
 
-/// The answer of a health check. The server is ready and alive while it accepts writes; a failed store
-/// needs a restart.
+/// Ready and alive while writes are taken. A store whose disk failed takes them again once the disk works.
 fn health(server: &Server, check: &str, verbose: bool) -> Result<Response<Body>, ApiError> {
     if let Some(why) = server.store.failure() {
         return Ok(answer::text(500, format!("[-]store failed: {why}\n{check} check failed\n")));

@@ -2,8 +2,11 @@
 //! one transaction, so the file always holds the state after some batch. Only the writer calls this
 //! module; readers use the state in memory.
 //!
-//! The log stores what each change *replaced*. With the current objects this is enough for a history,
-//! and no new object is written twice.
+//! A file that failed is never written again: nobody can know which of its pages are on the disk. What the
+//! memory has, which is what was acknowledged, is written into a new file, which takes the place of the old.
+//!
+//! The log keeps what each change *replaced*. Together with the current objects that is everything a
+//! history needs, and no object is written twice for being new.
 
 use super::batch::{Batch, Kept};
 use super::history::History;
@@ -17,7 +20,7 @@ use redb::{
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The format of the tables below. A file with another format is refused.
@@ -60,25 +63,76 @@ const META_REVISION: &str = "revision";
 #[derive(Debug)]
 pub(super) struct Disk {
     database: Database,
+    place: Place,
+}
+
+/// Where a store is kept.
+#[derive(Clone, Debug)]
+enum Place {
+    /// In a file.
+    File(PathBuf),
+    /// On a medium of a test; after it has failed the next one is used, if the test has one.
+    #[cfg(test)]
+    Medium(Option<super::testing::Medium>),
 }
 
 impl Disk {
     /// Opens the file at `path`, creating it readable by its owner only.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         let file = claim(path)?;
-        let disk = Self::with(builder().create_file(file))?;
+        let disk = Self::with(builder().create_file(file), Place::File(path.to_owned()))?;
         sync_folder(path)?;
         Ok(disk)
     }
 
-    /// Opens a store on any storage that redb can use.
-    #[cfg(test)]
-    pub(super) fn on(backend: impl redb::StorageBackend) -> Result<Self, OpenError> {
-        Self::with(builder().create_with_backend(backend))
+    /// A store that has exactly `state`, in the place of this one, whose file has failed. Until it is there
+    /// completely the old file stays; the new one is locked before it takes its place, so that no other process
+    /// gets in between.
+    pub(super) fn renewed(&self, state: &State) -> Result<Self, OpenError> {
+        match &self.place {
+            Place::File(path) => {
+                let mut beside = path.clone().into_os_string();
+                beside.push(".new");
+                let beside = PathBuf::from(beside);
+                let made = Self::beside(path, &beside, state);
+                if made.is_err() {
+                    // What is half there takes the space that may be missing.
+                    let _ = std::fs::remove_file(&beside);
+                }
+                made
+            }
+            #[cfg(test)]
+            Place::Medium(next) => {
+                let next = next.clone().ok_or_else(|| std::io::Error::other("no other medium"))?;
+                let disk = Self::on(next)?;
+                disk.commit(&state.whole()).map_err(unreadable)?;
+                Ok(disk)
+            }
+        }
     }
 
-    fn with(database: Result<Database, DatabaseError>) -> Result<Self, OpenError> {
-        let disk = Self { database: database.map_err(refused)? };
+    fn beside(path: &Path, beside: &Path, state: &State) -> Result<Self, OpenError> {
+        match std::fs::remove_file(beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let file = claim(beside)?;
+        let disk = Self::with(builder().create_file(file), Place::File(path.to_owned()))?;
+        disk.commit(&state.whole()).map_err(unreadable)?;
+        std::fs::rename(beside, path)?;
+        sync_folder(path)?;
+        Ok(disk)
+    }
+
+    /// Opens a store on a medium of a test.
+    #[cfg(test)]
+    pub(super) fn on(medium: super::testing::Medium) -> Result<Self, OpenError> {
+        let place = Place::Medium(medium.next());
+        Self::with(builder().create_with_backend(medium), place)
+    }
+
+    fn with(database: Result<Database, DatabaseError>, place: Place) -> Result<Self, OpenError> {
+        let disk = Self { database: database.map_err(refused)?, place };
         disk.prepare()?;
         Ok(disk)
     }
@@ -255,11 +309,30 @@ fn claim(path: &Path) -> Result<File, OpenError> {
         Err(TryLockError::WouldBlock) => return Err(OpenError::InUse),
         Err(TryLockError::Error(error)) => return Err(error.into()),
     }
+    // The process before may have put a new file in the place of this one while this one was being opened.
+    if !is_at(&file, path)? {
+        return Err(OpenError::InUse);
+    }
     if unfinished(&mut file)? {
         file.set_len(0)?;
     }
     file.unlock()?;
     Ok(file)
+}
+
+/// Whether the file is the one that stands at `path`.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        let (mine, there) = (file.metadata()?, std::fs::metadata(path)?);
+        Ok((mine.dev(), mine.ino()) == (there.dev(), there.ino()))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (file, path);
+        Ok(true)
+    }
 }
 
 fn unfinished(file: &mut File) -> std::io::Result<bool> {

@@ -188,6 +188,61 @@ async fn a_failing_disk_refuses_writes_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_store_whose_disk_works_again_takes_writes_and_has_only_what_was_acknowledged() {
+    let (medium, next) = (Medium::default(), Medium::default());
+    medium.goes_on(&next);
+    next.break_down();
+    let store = medium.open(WIDE);
+    some_life(&store).await;
+    let before = (view(&store, "things", 1).await, view(&store, "others", 1).await);
+    medium.break_down();
+    let refused = store.write(create(&thing("n/c"), 1)).await;
+    assert!(
+        matches!(&refused, Err(WriteError::Storage(why)) if why.contains("moon")),
+        "{refused:?}"
+    );
+
+    next.mend();
+    let written = loop {
+        match store.write(create(&thing("n/d"), 1)).await {
+            Ok(written) => break written,
+            Err(WriteError::Storage(_)) => tokio::task::yield_now().await,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!((written.entry.revision, store.failure()), (10, None));
+    assert_eq!(store.get(&thing("n/c")), None, "it was refused");
+    let events = store.watch("things", 9).unwrap().next().await.unwrap();
+    assert_eq!(events.iter().map(|event| &event.key).collect::<Vec<_>>(), [&thing("n/d")]);
+    store.write(delete(&thing("n/d"), 10)).await.unwrap();
+    drop(store);
+
+    let store = next.killed().open(WIDE);
+    assert_eq!(store.revision(), 11);
+    assert_eq!((store.get(&thing("n/c")), store.claimed_by("d")), (None, Some(thing("n/a"))));
+    let things = view(&store, "things", 1).await;
+    assert_eq!(
+        (&things.0.items, &things.1[..before.0.1.len()]),
+        (&before.0.0.items, &before.0.1[..])
+    );
+    assert_eq!(view(&store, "others", 1).await.1, before.1.1);
+}
+
+#[test]
+fn a_store_that_is_written_again_takes_the_place_of_its_file_and_stays_locked() {
+    let (folder, path) = file();
+    let disk = disk::Disk::open(&path).unwrap();
+    let mut names = names::Names::default();
+    let state = disk.load(&mut names).unwrap();
+    let renewed = disk.renewed(&state).unwrap();
+    drop(disk);
+    assert!(matches!(Store::open(&path, WIDE), Err(OpenError::InUse)));
+    drop(renewed);
+    assert_eq!(Store::open(&path, WIDE).unwrap().revision(), 1);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[tokio::test]
 async fn a_second_opener_is_told_that_the_file_is_in_use() {
     let (_folder, path) = file();
     let store = Store::open(&path, WIDE).unwrap();

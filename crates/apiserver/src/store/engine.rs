@@ -15,9 +15,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 /// The revision of a new store. Not 0, which means "any" to clients.
@@ -28,8 +28,11 @@ const BATCH_WRITES: usize = 1024;
 /// The most bytes of their objects.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// A handle of a store. Clones are cheap and mean the same store. When the last one is dropped, waiting
-/// writes are finished and the file is released before `drop` returns.
+/// A disk that failed again is left alone for so many times as long as the attempt took.
+const PAUSE: u32 = 10;
+
+/// A handle on a store; clones are cheap and mean the same store. When the last one goes, the writes
+/// that wait are finished and the file is released before `drop` returns.
 #[derive(Clone)]
 pub struct Store(Arc<Handle>);
 
@@ -47,8 +50,8 @@ struct Shared {
     revision: watch::Sender<u64>,
     /// Wakes the watchers of a resource. Only resources with watchers have an entry.
     signals: Mutex<HashMap<Arc<str>, watch::Sender<()>>>,
-    /// Why the store accepts no more writes.
-    failure: OnceLock<String>,
+    /// Why no writes are taken now.
+    failure: RwLock<Option<Arc<str>>>,
 }
 
 enum Job {
@@ -62,8 +65,8 @@ impl Store {
         let shared = Shared::new(State::new(FIRST_REVISION), limits);
         let (jobs, waiting) = mpsc::channel();
         let names = Names::default();
-        let writer = Writer { shared: shared.clone(), disk: None, names };
-        // Without a writer thread every write returns an error.
+        let writer = Writer { shared: shared.clone(), disk: None, names, again: None };
+        // Without a thread nobody receives, and every write says so.
         let writer = writer.start(waiting).ok();
         Store(Arc::new(Handle { shared, jobs: Some(jobs), writer }))
     }
@@ -77,7 +80,8 @@ impl Store {
         let mut names = Names::default();
         let shared = Shared::new(disk.load(&mut names)?, limits);
         let (jobs, waiting) = mpsc::channel();
-        let writer = Writer { shared: shared.clone(), disk: Some(disk), names }.start(waiting)?;
+        let writer = Writer { shared: shared.clone(), disk: Some(disk), names, again: None };
+        let writer = writer.start(waiting)?;
         Ok(Store(Arc::new(Handle { shared, jobs: Some(jobs), writer: Some(writer) })))
     }
 
@@ -147,10 +151,10 @@ impl Store {
         self.0.shared.state.read().namespace_contents(namespace)
     }
 
-    /// Why the store accepts no more writes. None: it does. After a disk error the content of the file
-    /// is certain only when it is opened again. Reads and watches continue.
-    pub fn failure(&self) -> Option<&str> {
-        self.0.shared.failure.get().map(String::as_str)
+    /// Why the store takes no writes, if that is so: the disk failed. Reads and watches go on, and a later write
+    /// tries to write everything into a new file.
+    pub fn failure(&self) -> Option<Arc<str>> {
+        self.0.shared.failure.read().clone()
     }
 
     /// Finishes the writes that were sent before, and releases the file even if there are other
@@ -190,7 +194,7 @@ impl Shared {
     fn new(state: State, limits: Limits) -> Arc<Self> {
         let (revision, signals) =
             (watch::Sender::new(state.revision()), Mutex::new(HashMap::new()));
-        let failure = OnceLock::new();
+        let failure = RwLock::new(None);
         Arc::new(Self { limits, state: RwLock::new(state), revision, signals, failure })
     }
 
@@ -216,6 +220,8 @@ struct Writer {
     shared: Arc<Shared>,
     disk: Option<Disk>,
     names: Names,
+    /// A disk that failed is not tried again before.
+    again: Option<Instant>,
 }
 
 impl Writer {
@@ -224,7 +230,8 @@ impl Writer {
         std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || {
             // Without its writer the store can still be read: set the failure, so that readiness ends.
             if catch_unwind(AssertUnwindSafe(|| self.run(jobs))).is_err() {
-                shared.failure.get_or_init(|| "the writer failed; open the store again".to_owned());
+                let failure = "the store's writer failed: restart this process";
+                *shared.failure.write() = Some(failure.into());
             }
         })
     }
@@ -264,10 +271,10 @@ impl Writer {
     /// failure: an answer may depend on an earlier write of the batch.
     fn write(&mut self, requests: Vec<Request>) -> Vec<Answer> {
         let count = requests.len();
-        let shared = &self.shared;
-        if let Some(failure) = shared.failure.get() {
-            return vec![Err(WriteError::Storage(failure.clone())); count];
+        if let Err(failure) = self.mended() {
+            return vec![Err(WriteError::Storage(failure)); count];
         }
+        let shared = &self.shared;
         let (batch, answers) = plan(&shared.state.read(), &mut self.names, shared.limits, requests);
         if batch.growth.is_empty() {
             return answers;
@@ -275,11 +282,9 @@ impl Writer {
         if let Some(disk) = &self.disk
             && let Err(error) = disk.commit(&batch)
         {
-            // The file may or may not contain the batch, so no later revision may be given.
-            let failure = format!("{error}; no more writes until the store is opened again");
-            tracing::error!(%error, "the store's file failed, no more writes are taken");
-            let failure = shared.failure.get_or_init(|| failure).clone();
-            return vec![Err(WriteError::Storage(failure)); count];
+            // The file may or may not hold the batch now, so nothing may be numbered after it.
+            tracing::error!(%error, "the store's file failed, no writes are taken until it can be written again");
+            return vec![Err(WriteError::Storage(self.failed(&error))); count];
         }
         let resources: Vec<_> = batch.growth.keys().cloned().collect();
         let revision = batch.revision;
@@ -287,6 +292,39 @@ impl Writer {
         drop(fallen);
         shared.wake(&resources, revision);
         answers
+    }
+
+    /// After the disk has failed: writes what the memory has into a new file, now and then, until that works. The
+    /// memory has what was acknowledged and nothing else; so has the new file, whatever the failed write left behind.
+    fn mended(&mut self) -> Result<(), String> {
+        let Some(failure) = self.shared.failure.read().clone() else { return Ok(()) };
+        let begun = Instant::now();
+        let early = self.again.is_some_and(|again| begun < again);
+        let Some(disk) = self.disk.as_ref().filter(|_| !early) else {
+            return Err(failure.to_string());
+        };
+        let renewed = disk.renewed(&self.shared.state.read());
+        match renewed {
+            Ok(renewed) => {
+                (self.disk, self.again) = (Some(renewed), None);
+                *self.shared.failure.write() = None;
+                tracing::warn!("the store's file was written again: writes are taken");
+                Ok(())
+            }
+            Err(error) => {
+                self.again = Some(Instant::now() + begun.elapsed() * PAUSE);
+                Err(self.failed(&error))
+            }
+        }
+    }
+
+    /// No writes are taken because of this; what whoever asks is told.
+    fn failed(&self, error: &dyn fmt::Display) -> String {
+        let failure = format!(
+            "{error}; no writes are taken until the disk of the data folder can be written again"
+        );
+        *self.shared.failure.write() = Some(failure.as_str().into());
+        failure
     }
 }
 

@@ -87,7 +87,13 @@ impl History {
         growth
     }
 
-    /// Applies a growth. Returns the dropped events, to be freed where no lock is held.
+    /// How an empty history becomes this one.
+    pub(super) fn whole(&self) -> Growth {
+        let events = self.events.iter().cloned().collect();
+        Growth { events, forget: Vec::new(), compacted: self.compacted }
+    }
+
+    /// Goes on as decided. Gives back what fell out, to be freed where no lock is held.
     pub(super) fn apply(&mut self, growth: Growth) -> Vec<Arc<Event>> {
         let fallen: Vec<_> = self.events.drain(..growth.forget.len()).collect();
         self.events.extend(growth.events.iter().cloned());

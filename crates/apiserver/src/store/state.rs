@@ -189,7 +189,23 @@ impl State {
         fallen
     }
 
-    /// Restores an object from the file. False: another object holds one of its claims.
+    /// Everything there is, as the one batch that makes it out of nothing.
+    pub(super) fn whole(&self) -> Batch {
+        let mut batch = Batch { revision: self.revision, ..Batch::default() };
+        for shelf in self.shelves.values() {
+            for room in shelf.rooms.values() {
+                for (name, entry) in &room.objects {
+                    let key = shelf.key(room, name);
+                    let claims = self.claims_of.get(&key).cloned().unwrap_or_default();
+                    batch.objects.insert(key, Some(Kept { entry: entry.clone(), claims }));
+                }
+            }
+            batch.growth.insert(shelf.resource.clone(), shelf.history.whole());
+        }
+        batch
+    }
+
+    /// Puts an object read back in its place; false if one of its claims is held already.
     pub(super) fn restore_object(&mut self, key: Key, kept: Kept) -> bool {
         let free = kept
             .claims

@@ -90,6 +90,8 @@ struct Platter {
     /// All changes, so that the medium can be cut off anywhere.
     journal: Vec<Stroke>,
     broken: bool,
+    /// The medium on which the store goes on after this one has failed.
+    next: Option<Medium>,
 }
 
 #[derive(Clone, Debug)]
@@ -162,7 +164,22 @@ impl Medium {
         self.0.lock().broken = true;
     }
 
-    /// A working medium with these bytes.
+    /// The store that is opened from now on goes on here when this medium fails.
+    pub(super) fn goes_on(&self, next: &Medium) {
+        self.0.lock().next = Some(next.clone());
+    }
+
+    /// Where the store goes on.
+    pub(super) fn next(&self) -> Option<Medium> {
+        self.0.lock().next.clone()
+    }
+
+    /// From now on everything can be written.
+    pub(super) fn mend(&self) {
+        self.0.lock().broken = false;
+    }
+
+    /// The same bytes on a medium that works.
     fn of(bytes: Vec<u8>) -> Medium {
         let platter = Platter { live: bytes.clone(), synced: bytes, ..Platter::default() };
         Medium(Arc::new(Mutex::new(platter)))

@@ -52,6 +52,9 @@ impl Server {
         kind.rules.prepare_create(&mut object);
         kind.schema.default(&mut object);
         kind.rules.default(&mut object);
+        if (kind.group.as_str(), kind.plural.as_str()) == ("networking.k8s.io", "ingresses") {
+            self.give_default_class(&mut object);
+        }
         warnings.extend(kind.rules.warnings(&object, None));
 
         for _ in 0..MOST_TRIES {

@@ -233,9 +233,10 @@ impl Definitions {
             return known;
         }
         let kinds = crd::kinds(definition).unwrap_or_else(|errors| {
-            // An older build stored it and accepted more. It is not served: a warning is better than a
-            // server that does not start.
-            tracing::warn!(crd = %name, ?errors, "a stored CustomResourceDefinition is not served");
+            // Stored by an older build that accepted more. It is not served; saying why is better than
+            // refusing to start.
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            tracing::warn!(crd = %name, errors = errors.join("; "), "a stored CustomResourceDefinition is not served");
             Vec::new()
         });
         let documents = kinds.iter().flat_map(|kind| openapi(definition, kind)).collect();

@@ -4,6 +4,7 @@
 
 mod admit;
 mod create;
+mod default_class;
 mod delete;
 mod establish;
 mod list;

@@ -204,7 +204,11 @@ impl HaproxyProcess {
         let servers = if lags { 0 } else { split.changed.len() + split.gone.len() };
         let drift = split.structure.len() + servers + reloads;
         if drift > 0 {
-            tracing::warn!(drift, reload = ?found.reload, "HAProxy's state differs from what it was told");
+            tracing::warn!(
+                drift,
+                reload = found.reload,
+                "HAProxy's state differs from what it was told"
+            );
             common.counters.drift.inc_by(drift as u64);
         }
         self.step(common).await;

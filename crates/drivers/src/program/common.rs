@@ -274,7 +274,7 @@ impl<P: Program> Common<P> {
     /// Excludes what the finished search has found.
     pub(super) fn leave_out(&mut self, search: &Search) {
         for (suspect, why) in search.found() {
-            tracing::warn!(?suspect, why, "left out");
+            tracing::warn!(why, "{suspect} is left out");
             suspects::leave_out(&mut self.excluded, suspect, why.clone());
             if let Suspect::Consumer(consumer) = suspect {
                 let asked = suspects::asks(&search.desired, consumer);

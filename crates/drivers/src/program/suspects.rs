@@ -6,6 +6,7 @@ use bowline_core::key::ConsumerRef;
 use bowline_core::plan::{Action, Serves};
 use bowline_core::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 /// What is excluded because a try failed, each with the reason.
@@ -24,6 +25,15 @@ pub struct Excluded {
 pub(crate) enum Suspect {
     Certificate(Arc<str>),
     Consumer(ConsumerRef),
+}
+
+impl fmt::Display for Suspect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(hash) => write!(f, "the certificate with the hash {hash}"),
+            Self::Consumer(consumer) => consumer.fmt(f),
+        }
+    }
 }
 
 /// All objects of a plan that can be excluded and are not yet.

@@ -296,7 +296,8 @@ impl<P: Program> Worker<P> {
                     None => return,
                 },
                 status = ended => {
-                    tracing::warn!(status = ?status.ok(), "{} has ended", P::NAME);
+                    let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                    tracing::warn!(status, "{} has ended", P::NAME);
                     self.common.child = None;
                     self.program.lost(&mut self.common);
                     self.publish();

@@ -1,6 +1,7 @@
 //! Follows the addresses on which other load balancers listen: a member at one of them would send traffic round
 //! in a circle. It reads only these addresses from their Plans, and passes them to the agent's resolver.
 
+use super::absent::Planned;
 use super::{Heard, told};
 use crate::keep::Works;
 use crate::metrics::Metrics;
@@ -72,6 +73,7 @@ pub(super) async fn follow(
     metrics: Metrics,
     listener: mpsc::Sender<Heard>,
     works: Works,
+    planned: Planned,
 ) {
     let resource = ApiResource::erase::<Plan>(&());
     let plans: Api<kube::core::Object<Places, NotUsed>> =
@@ -80,10 +82,19 @@ pub(super) async fn follow(
     let read = move |seen: Seen<kube::core::Object<Places, NotUsed>>| {
         works.seen(&seen);
         match &seen {
-            Seen::Begin => known = Known { lists: true, ..Known::default() },
-            Seen::Done => known.lists = false,
-            Seen::Apply(_) => {}
-            Seen::Delete(plan) => drop(known.addresses.remove(&plan.name_any())),
+            Seen::Begin => {
+                known = Known { lists: true, ..Known::default() };
+                planned.begin();
+            }
+            Seen::Done => {
+                known.lists = false;
+                planned.done();
+            }
+            Seen::Apply(plan) => planned.put(&plan.name_any(), &plan.spec.load_balancer),
+            Seen::Delete(plan) => {
+                known.addresses.remove(&plan.name_any());
+                planned.remove(&plan.name_any());
+            }
         }
         told(Kind::Elsewhere, seen, |plan| {
             let name = plan.name_any();

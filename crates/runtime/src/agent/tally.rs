@@ -3,6 +3,8 @@
 
 use crate::observe::Change;
 use bowline_core::key::{ConsumerRef, ObjectKey};
+use bowline_core::lines;
+use bowline_core::outcome::Problem;
 use bowline_core::update::{self, Extent, ListenerKey, MemberState, Refusal, Report, Update};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -145,8 +147,25 @@ impl Tally {
             consumer: refusal.consumer.clone(),
             problem: refusal.problem.clone(),
         }));
+        let (before, now) = (by_consumer(&self.refused), by_consumer(&refused));
+        for (consumer, problems) in before {
+            let now = now.get(consumer).map(Vec::as_slice).unwrap_or_default();
+            let solved = lines::solved(problems, now.iter().copied());
+            let solved = solved.into_iter();
+            changes
+                .extend(solved.map(|reason| Change::Solved { consumer: consumer.clone(), reason }));
+        }
         self.refused = refused;
     }
+}
+
+/// The problems of each consumer.
+fn by_consumer(refused: &BTreeSet<Refusal>) -> BTreeMap<&ConsumerRef, Vec<&Problem>> {
+    let mut all = BTreeMap::<_, Vec<_>>::new();
+    for refusal in refused {
+        all.entry(&refusal.consumer).or_default().push(&refusal.problem);
+    }
+    all
 }
 
 fn key<K, V>(change: &update::Change<K, V>) -> &K {
@@ -157,4 +176,35 @@ fn key<K, V>(change: &update::Change<K, V>) -> &K {
 
 fn text(key: &ListenerKey) -> String {
     format!("{}/{}", key.socket(), format!("{:?}", key.transport).to_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_core::key::ConsumerKind;
+    use bowline_core::outcome::Reason;
+
+    #[test]
+    fn the_end_of_a_refusal_is_a_change_and_another_message_is_none() {
+        let consumer = ConsumerRef {
+            kind: ConsumerKind::Service,
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "1".into(),
+        };
+        let refusal = |message: &str| Refusal {
+            consumer: consumer.clone(),
+            problem: Problem::new(Reason::BindFailed, message.to_owned()),
+            extent: Extent::All,
+        };
+        let mut tally = Tally::default();
+        let mut count = |refused: Vec<Refusal>| {
+            let changes = tally.count(&Update::default(), &Report { refused, ..Report::default() });
+            changes.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(count(vec![refusal("a")]), ["Service shop/web: BindFailed: a"]);
+        assert_eq!(count(vec![refusal("a")]), [] as [&str; 0]);
+        assert_eq!(count(vec![refusal("b")]), ["Service shop/web: BindFailed: b"]);
+        assert_eq!(count(Vec::new()), ["Service shop/web: BindFailed is solved"]);
+    }
 }

@@ -5,7 +5,9 @@ use super::outbox::Outbox;
 use crate::observe::Change;
 use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::lines::{self, Reached};
 use bowline_core::outcome::{Outcome, Problem, Reason, State};
+use bowline_core::point::Point;
 use bowline_core::status;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -42,6 +44,8 @@ struct Tracked {
     addresses: Vec<IpAddr>,
     /// The problems that its owner was told.
     problems: Vec<(ConsumerRef, Problem)>,
+    /// Where people who look on have been told that it is reached.
+    told: Vec<Point>,
 }
 
 /// Since when the plan of a consumer is unchanged.
@@ -133,13 +137,52 @@ impl Consumers {
         for (_, problem) in &problems {
             *self.refused.entry(problem.reason).or_default() += 1;
         }
+        if let Some((consumer, _)) = known.first() {
+            let before = known.iter().map(|(_, problem)| problem);
+            for reason in lines::solved(before, problems.iter().map(|(_, problem)| problem)) {
+                outbox.tell(Change::Solved { consumer: consumer.clone(), reason });
+            }
+        }
         for (consumer, problem) in problems.into_iter().filter(|it| !known.contains(it)) {
             outbox.warn(&consumer, &problem);
             outbox.tell(Change::Refused { consumer, problem });
         }
     }
 
-    /// Announces all problems again: a new leader does not know what the leader before it announced.
+    /// Where the status of a consumer shows that it is reached: people who look on are told what is new.
+    pub(super) fn reached(
+        &mut self,
+        consumer: &ConsumerRef,
+        points: Vec<Point>,
+        outbox: &mut Outbox,
+    ) {
+        let tracked = self.tracked.entry(key_of(consumer)).or_default();
+        let wrong = !tracked.problems.is_empty();
+        let line = lines::reached(&tracked.told, &points, wrong);
+        if tracked.told != points {
+            tracked.told.clone_from(&points);
+        }
+        let consumer = consumer.clone();
+        match line {
+            Some(Reached::Live) => outbox.tell(Change::Live { consumer, points }),
+            Some(Reached::Left) => outbox.tell(Change::Left { consumer }),
+            None => {}
+        }
+    }
+
+    /// A consumer is gone, or not ours any more: people who look on are told, if they were told anything of it.
+    pub(super) fn left(&mut self, consumer: &ConsumerRef, outbox: &mut Outbox) {
+        let Some(tracked) = self.tracked.get_mut(&key_of(consumer)) else { return };
+        let told = !std::mem::take(&mut tracked.told).is_empty();
+        for (_, problem) in &tracked.problems {
+            *self.refused.entry(problem.reason).or_default() -= 1;
+        }
+        if !std::mem::take(&mut tracked.problems).is_empty() || told {
+            outbox.tell(Change::Left { consumer: consumer.clone() });
+        }
+    }
+
+    /// Announces all problems again: this leader begins, and nobody knows what the one before it announced.
     pub(super) fn tell_all_again(&self, outbox: &mut Outbox) {
         let said = outbox.events().iter().map(|it| (it.object.clone(), Arc::clone(&it.message)));
         let said: BTreeSet<_> = said.collect();
@@ -193,4 +236,42 @@ pub(super) fn problems(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, 
     let warnings = outcome.problems.iter().filter(|problem| problem.reason.is_warning());
     let warnings = warnings.map(|problem| (outcome.consumer.clone(), problem.clone()));
     status::refusals(outcome).chain(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_of_a_consumer_is_told_once_and_the_last_one_is_true() {
+        let consumer = ConsumerRef {
+            kind: ConsumerKind::Service,
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "1".into(),
+        };
+        let (mut consumers, mut outbox) = (Consumers::default(), Outbox::default());
+        let problem = Problem::new(Reason::ClaimNotBound, "no load balancer yet".to_owned());
+        let points = vec![Point::At([192, 0, 2, 1].into())];
+        let refused = vec![(consumer.clone(), problem.clone())];
+        consumers.tell(key_of(&consumer), refused.clone(), &mut outbox);
+        consumers.tell(key_of(&consumer), refused, &mut outbox);
+        consumers.reached(&consumer, Vec::new(), &mut outbox);
+        consumers.tell(key_of(&consumer), Vec::new(), &mut outbox);
+        // The watch shows the write of the status before its answer comes.
+        consumers.reached(&consumer, points.clone(), &mut outbox);
+        consumers.reached(&consumer, points.clone(), &mut outbox);
+        consumers.left(&consumer, &mut outbox);
+        consumers.left(&consumer, &mut outbox);
+        assert_eq!(
+            outbox.take_changes(),
+            [
+                Change::Refused { consumer: consumer.clone(), problem },
+                Change::Solved { consumer: consumer.clone(), reason: Reason::ClaimNotBound },
+                Change::Live { consumer: consumer.clone(), points },
+                Change::Left { consumer },
+            ]
+        );
+        assert!(consumers.refused().values().all(|count| *count == 0));
+    }
 }

@@ -22,11 +22,13 @@ use super::shown::{Board, Shown};
 use super::target::{Next, Target, Tried};
 use super::watches::Watches;
 use super::writer::{Failure, Write, patch_params};
+use crate::observe::Change;
 use crate::patience::answer;
 use crate::watch::Seen;
 use bowline_api::address_pool::AddressPool;
 use bowline_api::external_ip::ExternalIP;
 use bowline_core::key::ObjectKey;
+use bowline_core::lines::State;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch};
@@ -53,7 +55,12 @@ pub(super) trait StatusKind:
     /// Hands an event to the machine that decides about the kind.
     fn observe(seen: Seen<&Self::Shown>, parts: &mut Parts<'_>);
 
-    /// The next write of an object. None: it is up to date.
+    /// What people who look on are told of an object. None: nothing.
+    fn state(_: &Self::Shown) -> Option<State> {
+        None
+    }
+
+    /// The next write of an object. None: it is as it should be.
     fn next(
         key: &ObjectKey,
         shown: &Shown<Self::Shown>,
@@ -119,6 +126,7 @@ impl<K: StatusKind> Objects<K> {
         &mut self,
         seen: Seen<Box<ObjectSeen<K::Shown>>>,
         parts: &mut Parts<'_>,
+        outbox: &mut Outbox,
     ) -> Option<ObjectKey> {
         match seen {
             Seen::Begin => {
@@ -126,7 +134,7 @@ impl<K: StatusKind> Objects<K> {
                 K::observe(Seen::Begin, parts);
                 None
             }
-            Seen::Apply(object) => Some(self.put(*object, parts)),
+            Seen::Apply(object) => Some(self.put(*object, parts, outbox)),
             Seen::Delete(object) => {
                 self.board.remove(&object.key);
                 K::observe(Seen::Delete(&object.shown.status), parts);
@@ -141,13 +149,23 @@ impl<K: StatusKind> Objects<K> {
         }
     }
 
-    /// Takes in an object from the watch or from the answer to a write. If the watch is behind, the newer known object
-    /// is handed to the machine again; otherwise the end of a relist would mean that the object is deleted.
-    fn put(&mut self, object: ObjectSeen<K::Shown>, parts: &mut Parts<'_>) -> ObjectKey {
+    /// The watch, or the answer to a write, shows an object. The watch may be behind the answer: then the newer one is
+    /// handed on again, or the end of a relist would mean that the object is deleted.
+    fn put(
+        &mut self,
+        object: ObjectSeen<K::Shown>,
+        parts: &mut Parts<'_>,
+        outbox: &mut Outbox,
+    ) -> ObjectKey {
         let ObjectSeen { key, shown } = object;
+        let before = self.board.get(&key).and_then(|it| K::state(&it.status));
         self.board.put(key.clone(), shown);
         if let Some(known) = self.board.get(&key) {
             K::observe(Seen::Apply(&known.status), parts);
+            if let Some(state) = K::state(&known.status).filter(|now| before.as_ref() != Some(now))
+            {
+                outbox.tell(Change::State { object: format!("{} {}", K::NAME, key.name), state });
+            }
         }
         key
     }
@@ -247,7 +265,7 @@ macro_rules! kinds {
             ) {
                 match seen {
                     $(KindSeen::$Kind(seen) => {
-                        let key = self.$objects.observe(seen, parts);
+                        let key = self.$objects.observe(seen, parts, outbox);
                         outbox.enqueue_all(key.map(|key| Target::Object(KindId::$Kind, key)));
                     })*
                 }
@@ -262,7 +280,7 @@ macro_rules! kinds {
             ) {
                 match shown {
                     $(KindShown::$Kind(object) => {
-                        let key = self.$objects.put(*object, parts);
+                        let key = self.$objects.put(*object, parts, outbox);
                         outbox.enqueue(Target::Object(KindId::$Kind, key));
                     })*
                 }

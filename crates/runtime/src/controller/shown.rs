@@ -2,9 +2,11 @@
 //! from the answers to the leader's writes; the newer one wins. Nothing else of the objects is kept.
 
 use crate::watch::is_older;
+use bowline_api::claim::ClaimPhase;
 use bowline_api::load_balancer::LoadBalancerStatus;
 use bowline_api::provisioned_objects::Made;
-use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert};
+use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClaimStatus, convert, names};
+use bowline_core::lines::{self, State};
 use bowline_core::relist::{Epoch, Relist};
 use bowline_core::{admission, binder};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
@@ -105,7 +107,18 @@ impl Shown<ClaimShown> {
     }
 }
 
-/// What the leader keeps of a cookie Secret.
+impl ClaimShown {
+    /// What people who look on are told of it. None: nothing is decided yet.
+    pub(super) fn state(&self) -> Option<State> {
+        let bound = self.status.phase == Some(ClaimPhase::Bound);
+        let lb = self.status.load_balancer_name.as_deref().filter(|_| bound);
+        let mut conditions = self.status.conditions.iter();
+        let waits = conditions.find(|it| it.type_ == names::CONDITION_BOUND);
+        lines::claim(lb, waits.map(|it| (it.reason.as_str(), it.message.as_str())))
+    }
+}
+
+/// What is known of a Secret with what cookies are signed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CookiesShown {
     /// The uid of the load balancer that owns it, if its label is right too.

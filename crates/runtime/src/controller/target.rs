@@ -7,6 +7,7 @@ use bowline_core::addresses::HolderRef;
 use bowline_core::binder::Subject;
 use bowline_core::clock::Uptime;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -44,6 +45,31 @@ pub(super) enum Target {
     Job(Arc<str>),
     /// The objects that serve a LoadBalancer of a class.
     Provision(Arc<str>),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Holder(holder) => write!(f, "the holder {}", holder.key),
+            Self::Subject(_) => f.write_str("a claim or load balancer that seems to be deleted"),
+            Self::Leaver(consumer, lb) => write!(f, "the seat of {consumer} on load balancer {lb}"),
+            Self::Binding(lb) => write!(f, "the binding of LoadBalancer {lb}"),
+            Self::Claim(key) => write!(f, "LoadBalancerClaim {key}"),
+            Self::Address(address) => write!(f, "Address {address}"),
+            Self::Cookies(lb) => write!(f, "the cookie Secret of load balancer {lb}"),
+            Self::Certificates(lb) => write!(f, "the certificates of load balancer {lb}"),
+            Self::Plans(lb) => write!(f, "a Plan of load balancer {lb}"),
+            Self::Consumer(kind, key) => write!(f, "the status of {kind} {key}"),
+            Self::LoadBalancer(lb) => write!(f, "the status of LoadBalancer {lb}"),
+            Self::Object(kind, key) if key.namespace.is_empty() => {
+                write!(f, "{kind:?} {}", key.name)
+            }
+            Self::Object(kind, key) => write!(f, "{kind:?} {key}"),
+            Self::Agents(lb) => write!(f, "the agents' Lease of load balancer {lb}"),
+            Self::Job(lb) => write!(f, "the end of LoadBalancer {lb}"),
+            Self::Provision(lb) => write!(f, "the objects that serve LoadBalancer {lb}"),
+        }
+    }
 }
 
 impl Target {

@@ -21,9 +21,11 @@ use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::Context;
+use bowline_api::names;
 use bowline_core::backoff::Backoff;
 use bowline_core::clock::Uptime;
 use bowline_core::dns::{self, Name, Report};
+use bowline_core::lines::Reminder;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -36,7 +38,9 @@ use tokio::sync::mpsc;
 const BURST: usize = 16_384;
 /// How often agents' renewals are checked for expiry.
 const TICK: Duration = Duration::from_millis(500);
-/// After a conflict the watch usually shows the newer object. If it does not, the target is requeued after this time.
+/// How often a controller that does not lead says so.
+const STANDBY: Duration = Duration::from_secs(600);
+/// After a conflict the watch shows what happened; should it not, the target is requeued after this.
 const CONFLICT: Duration = Duration::from_secs(2);
 
 type Ended = (Target, Result<Reply, Failure>);
@@ -61,6 +65,8 @@ pub(super) struct Turn {
     backoffs: HashMap<(Target, String), Backoff>,
     /// Whether this process was the leader in the last turn.
     led: bool,
+    /// That another process leads is said now and then.
+    standby: Reminder,
 }
 
 impl Turn {
@@ -85,6 +91,7 @@ impl Turn {
             waiting: Waiting::default(),
             backoffs: HashMap::new(),
             led: false,
+            standby: Reminder::new(STANDBY),
         }
     }
 
@@ -153,6 +160,15 @@ impl Turn {
     /// everything.
     fn note_leadership(&mut self) {
         let leads = self.leadership.leads();
+        match self.leadership.followed() {
+            None => self.standby.rests(),
+            Some(holder) => {
+                if self.standby.says(&holder, clock::now()) {
+                    let lease = names::LEASE_CONTROLLER;
+                    tracing::info!("waits for leadership: {holder} holds the Lease {lease}");
+                }
+            }
+        }
         if leads == self.led {
             return;
         }
@@ -266,9 +282,7 @@ impl Turn {
         match result {
             Ok(written) => {
                 self.backoffs.remove(&(target.clone(), tried.name));
-                if let Some(change) = self.state.wrote(&target, written, clock::now()) {
-                    self.context.changes.tell(change);
-                }
+                self.state.wrote(&target, written, clock::now());
             }
             // A create answered with 404: the namespace does not exist.
             Err(Failure::Gone) if tried.creates() => {
@@ -300,7 +314,7 @@ impl Turn {
             .entry(object)
             .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
         let wait = backoff.failed(random::number());
-        tracing::warn!(?target, object = tried.name, %error, ?wait, "cannot write");
+        tracing::warn!(object = tried.name, %error, ?wait, "cannot write {target}");
         let until = clock::now() + wait;
         if self.state.refused_write(&target, tried, until) {
             self.waiting.until(until, target);

@@ -182,7 +182,10 @@ impl HaproxyProcess {
         }
         // While a load is in progress another process may have answered; after the load everything is read back.
         if !complaints.is_empty() && !self.loads {
-            tracing::warn!(?complaints, "HAProxy refuses commands; its state is read back");
+            tracing::warn!(
+                complaints = complaints.join("; "),
+                "HAProxy refuses commands; its state is read back"
+            );
             self.observe(common).await?;
         }
         Ok(complaints)

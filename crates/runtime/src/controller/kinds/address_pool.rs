@@ -12,6 +12,7 @@ use bowline_api::{convert, names};
 use bowline_core::addresses::{Counts, Guard, Pool, PoolReport};
 use bowline_core::announce::{About, Announcement, Severity};
 use bowline_core::key::ObjectKey;
+use bowline_core::lines::{self, State};
 use bowline_core::status::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -51,6 +52,17 @@ impl StatusKind for AddressPool {
 
     fn observe(seen: Seen<&PoolShown>, parts: &mut Parts<'_>) {
         parts.addresses.observe_pool(seen.map(|it| &it.pool));
+    }
+
+    fn state(shown: &PoolShown) -> Option<State> {
+        let status = &shown.status;
+        if status.conditions.is_empty() || shown.deleting {
+            return None;
+        }
+        let wrong = status.conditions.iter().filter(|it| it.status != "True");
+        let wrong = wrong.map(|it| (it.reason.as_str(), it.message.as_str()));
+        let available = status.ipv4.iter().chain(&status.ipv6).map(|it| it.available).sum();
+        Some(lines::pool(wrong, available))
     }
 
     fn next(

@@ -267,11 +267,16 @@ impl State {
         if who.0 == ConsumerKind::Service {
             self.addresses.touch(who.0, &who.1);
         }
-        let problems = match self.is_alone(who.0, &who.1) {
+        let alone = self.is_alone(who.0, &who.1);
+        if outcome.is_none() && !alone {
+            self.consumers.left(consumer, &mut self.outbox);
+        }
+        let problems = match alone {
             true => self.problems_alone(&who.1),
             false => outcome.iter().copied().flat_map(problems).collect(),
         };
         self.consumers.tell(who.clone(), problems, &mut self.outbox);
+        self.tell_reached(who.0, &who.1);
         self.outbox.enqueue_all(concerned.into_iter().map(Target::LoadBalancer));
         self.outbox.enqueue(Target::Consumer(who.0, who.1));
     }

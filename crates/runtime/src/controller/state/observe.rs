@@ -6,10 +6,12 @@ mod load_balancers;
 mod plans;
 
 use super::State;
+use crate::controller::boards::Boards;
 use crate::controller::kinds::Parts;
 use crate::controller::observed::{ClaimSeen, CookiesSeen, IngressSeen, Observed, ServiceSeen};
 use crate::controller::shown::{ClaimShown, Shown};
 use crate::controller::target::Target;
+use crate::observe::Change;
 use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
 use bowline_core::addresses::Record;
@@ -109,6 +111,7 @@ impl State {
                 let (ServiceSeen { planned, shown }, kind) = (*it, ConsumerKind::Service);
                 self.boards.services.put(planned.key.clone(), shown);
                 self.outbox.enqueue(Target::Consumer(kind, planned.key.clone()));
+                self.tell_reached(kind, &planned.key);
                 Seen::Apply(planned)
             }
             Seen::Delete(it) => {
@@ -134,6 +137,7 @@ impl State {
                 let (IngressSeen { planned, shown }, kind) = (*it, ConsumerKind::Ingress);
                 self.boards.ingresses.put(planned.key.clone(), shown);
                 self.outbox.enqueue(Target::Consumer(kind, planned.key.clone()));
+                self.tell_reached(kind, &planned.key);
                 Seen::Apply(planned)
             }
             Seen::Delete(it) => {
@@ -185,7 +189,12 @@ impl State {
             return;
         }
         let key = shown.status.known.key.clone();
+        let state = |boards: &Boards| boards.claims.get(&key).and_then(|it| it.status.state());
+        let before = state(&self.boards);
         self.boards.claims.put(key.clone(), shown);
+        if let Some(state) = state(&self.boards).filter(|now| before.as_ref() != Some(now)) {
+            self.outbox.tell(Change::State { object: format!("LoadBalancerClaim {key}"), state });
+        }
         self.outbox.enqueue(Target::Claim(key));
     }
 

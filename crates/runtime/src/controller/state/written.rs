@@ -8,7 +8,6 @@ use crate::controller::target::{Target, Tried};
 use crate::controller::writer::bindings::{Current, StepReply};
 use crate::controller::writer::provisions::Provisioned;
 use crate::controller::writer::{Reply, Status, Write};
-use crate::observe::Change;
 use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::announce::{Announcement, Severity};
@@ -38,16 +37,11 @@ impl State {
         }
     }
 
-    /// Takes in the answer to a write. Returns the change to publish.
-    pub(in crate::controller) fn wrote(
-        &mut self,
-        target: &Target,
-        written: Reply,
-        now: Uptime,
-    ) -> Option<Change> {
+    /// A write has succeeded.
+    pub(in crate::controller) fn wrote(&mut self, target: &Target, written: Reply, now: Uptime) {
         match (target, written) {
             (Target::Consumer(kind, key), Reply::Status(status)) => {
-                return self.wrote_consumer(*kind, key, status);
+                self.wrote_consumer(*kind, key, status);
             }
             (Target::LoadBalancer(lb), Reply::Status(Status::LoadBalancer(shown))) => {
                 self.put_load_balancer(lb, *shown);
@@ -114,17 +108,10 @@ impl State {
             }
             _ => {}
         }
-        None
     }
 
-    /// Takes in the written status of a Service or Ingress. Returns where clients reach it, if that changed.
-    fn wrote_consumer(
-        &mut self,
-        kind: ConsumerKind,
-        key: &ObjectKey,
-        status: Status,
-    ) -> Option<Change> {
-        let before = self.live(kind, key);
+    /// The status of a Service or Ingress was written.
+    fn wrote_consumer(&mut self, kind: ConsumerKind, key: &ObjectKey, status: Status) {
         match status {
             Status::Service(shown) => {
                 self.boards.services.put(key.clone(), shown);
@@ -134,14 +121,22 @@ impl State {
             Status::Ingress(shown) => self.boards.ingresses.put(key.clone(), shown),
             Status::LoadBalancer(_) => {}
         }
-        self.live(kind, key).filter(|after| before.as_ref() != Some(after))
+        self.tell_reached(kind, key);
     }
 
-    /// Where clients reach a consumer, from its status.
-    fn live(&self, kind: ConsumerKind, key: &ObjectKey) -> Option<Change> {
-        let points = self.boards.points(kind, key)?;
-        let consumer = self.planner.outcome(kind, key)?.consumer.clone();
-        (!points.is_empty()).then_some(Change::Live { consumer, points })
+    /// People who look on are told where a consumer is reached, as its status says now. The watch may show a write before
+    /// its answer comes: whichever is first tells, and the other has no news.
+    pub(super) fn tell_reached(&mut self, kind: ConsumerKind, key: &ObjectKey) {
+        let Some(points) = self.boards.points(kind, key) else { return };
+        let alone = || {
+            let holder = self.holder(kind, key).filter(|_| self.is_alone(kind, key))?;
+            let (namespace, name) = (Arc::clone(&key.namespace), Arc::clone(&key.name));
+            Some(ConsumerRef { kind, namespace, name, uid: holder.uid })
+        };
+        let planned = self.planner.outcome(kind, key).map(|outcome| outcome.consumer.clone());
+        if let Some(consumer) = planned.or_else(alone) {
+            self.consumers.reached(&consumer, points, &mut self.outbox);
+        }
     }
 
     /// Takes in the load balancer or claim that a write answer shows.

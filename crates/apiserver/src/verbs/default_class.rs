@@ -1,0 +1,58 @@
+//! The class of an Ingress that names none: the default IngressClass, as the admission plugin of a real server sets it. Called
+//! for a new Ingress.
+
+use crate::meta;
+use crate::server::Server;
+use crate::store::ListQuery;
+use serde_json::{Value, json};
+
+/// The resource of IngressClasses in the store.
+const CLASSES: &str = "ingressclasses.networking.k8s.io";
+const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
+/// The annotation that named a class before there was a field for it.
+const OLDER: &str = "kubernetes.io/ingress.class";
+
+impl Server {
+    /// Gives an Ingress without a class the default one, if there is one.
+    pub(super) fn give_default_class(&self, ingress: &mut Value) {
+        let named = ingress["metadata"]["annotations"].get(OLDER).is_some();
+        if named || !ingress["spec"]["ingressClassName"].is_null() || !ingress["spec"].is_object() {
+            return;
+        }
+        let Ok(page) = self.store.list(CLASSES, &ListQuery::default()) else { return };
+        let classes =
+            page.items.iter().filter_map(|(_, entry)| serde_json::from_slice(&entry.bytes).ok());
+        if let Some(name) = default_of(classes) {
+            ingress["spec"]["ingressClassName"] = json!(name);
+        }
+    }
+}
+
+/// The default class: of several the newest, and of those made in the same second the first by name.
+fn default_of(classes: impl Iterator<Item = Value>) -> Option<String> {
+    let default = classes.filter(|it| it["metadata"]["annotations"][DEFAULT] == "true");
+    let made = |it: &Value| meta::text(it, "creationTimestamp").to_owned();
+    let newest =
+        default.max_by(|a, b| made(a).cmp(&made(b)).then_with(|| meta::name(b).cmp(meta::name(a))));
+    newest.map(|it| meta::name(&it).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_default_class_counts_and_the_first_by_name_among_equals() {
+        let class = |name: &str, made: &str, default: &str| {
+            json!({"metadata": {
+                "name": name, "creationTimestamp": made, "annotations": {DEFAULT: default},
+            }})
+        };
+        let (old, new) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let of = |all: &[Value]| default_of(all.iter().cloned());
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[class("a", new, "false")]), None);
+        assert_eq!(of(&[class("a", new, "true"), class("b", old, "true")]).as_deref(), Some("a"));
+        assert_eq!(of(&[class("b", new, "true"), class("a", new, "true")]).as_deref(), Some("a"));
+    }
+}
