@@ -27,7 +27,7 @@ use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::watch::{self, Seen, Selection};
 use absent::Planned;
-use bowline_api::{convert, names};
+use bowline_api::convert;
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::health::{self, Health};
