@@ -116,7 +116,9 @@ impl Kubeconfig {
         let held = found.try_lock().is_err();
         let mut text = Vec::new();
         found.read_to_end(&mut text).with_context(|| self.doing("read"))?;
-        Found::read(&text).replaceable(authority, held).map_err(|why| self.refused(&why))
+        Found::read(&text)
+            .replaceable(authority, self.data.as_deref(), held)
+            .map_err(|why| self.refused(&why))
     }
 
     /// The file that is there.

@@ -21,8 +21,19 @@ pub(super) struct Server {
     authority: String,
     /// Where it listens.
     url: String,
-    /// The folder of its data. None: in memory; its credentials end with the process.
-    data: Option<PathBuf>,
+    /// Where it keeps its credentials.
+    kept: Kept,
+}
+
+/// Where a server keeps its credentials.
+#[derive(Clone, Debug, PartialEq)]
+enum Kept {
+    /// In memory: they end with the process.
+    Memory,
+    /// In this folder of data.
+    Folder(PathBuf),
+    /// An earlier version wrote the file, which does not say it.
+    Unknown,
 }
 
 /// What a kubeconfig says, beside ours.
@@ -61,20 +72,32 @@ impl Found {
         matches!(self, Self::OfUp(server) if Some(server.authority.as_str()) == authority)
     }
 
-    /// Whether a server with this authority may replace the file. `held`: the process that wrote it runs. The error
-    /// says why not.
-    pub(super) fn replaceable(&self, authority: Option<&str>, held: bool) -> Result<(), String> {
-        match self {
-            Self::Empty => Ok(()),
+    /// Whether a server with this authority and this folder of data may replace the file. `held`: the process that
+    /// wrote it runs. The error says why not.
+    pub(super) fn replaceable(
+        &self,
+        authority: Option<&str>,
+        data: Option<&Path>,
+        held: bool,
+    ) -> Result<(), String> {
+        let Self::OfUp(server) = self else {
+            let other = || Err("exists and was not written by bowline up".to_owned());
+            return if *self == Self::Empty { Ok(()) } else { other() };
+        };
+        match &server.kept {
             _ if self.is_of(authority) => Ok(()),
-            Self::OfUp(Server { data: None, .. }) if !held => Ok(()),
-            Self::OfUp(Server { data: None, url, .. }) => {
-                Err(format!("is of the bowline up that serves {url}"))
+            Kept::Memory if !held => Ok(()),
+            Kept::Memory => Err(format!("is of the bowline up that serves {}", server.url)),
+            // The credentials that were there have been removed: no server has them any more.
+            Kept::Folder(folder) if Some(folder.as_path()) == data => Ok(()),
+            Kept::Folder(folder) => {
+                Err(format!("is of the bowline up with --data {}", folder.display()))
             }
-            Self::OfUp(Server { data: Some(data), .. }) => {
-                Err(format!("is of the bowline up with --data {}", data.display()))
-            }
-            Self::Other => Err("exists and was not written by bowline up".to_owned()),
+            Kept::Unknown => Err(format!(
+                "leads to {}, and was written by an earlier bowline up with other data, or in memory: remove it if \
+                 nothing needs it",
+                server.url
+            )),
         }
     }
 }
@@ -101,7 +124,7 @@ pub(super) fn merged(all: &Value, ours: &Value) -> Result<Value, String> {
     let theirs = server(&all);
     // A server in memory whose address this process has now has ended.
     let ended =
-        matches!((&theirs, &mine), (Some(a), Some(b)) if a.data.is_none() && a.url == b.url);
+        matches!((&theirs, &mine), (Some(a), Some(b)) if a.kept == Kept::Memory && a.url == b.url);
     let same = matches!((&theirs, &mine), (Some(a), Some(b)) if a.authority == b.authority);
     if same || ended {
         all = without(&all, theirs.as_ref().map_or("", |it| &it.authority));
@@ -171,16 +194,22 @@ fn renamed(mut ours: Value) -> Value {
     ours
 }
 
-/// The server of the cluster that has our name and our mark.
+/// The server of the cluster that has our name.
 fn server(config: &Value) -> Option<Server> {
     let clusters = config["clusters"].as_array()?;
     let cluster = &clusters.iter().find(|it| it["name"] == NAME)?["cluster"];
-    let marks = cluster["extensions"].as_array()?;
-    let mark = marks.iter().find(|it| it["name"] == EXTENSION)?;
+    let mut marks = cluster["extensions"].as_array().into_iter().flatten();
+    let kept = match marks.find(|it| it["name"] == EXTENSION) {
+        None => Kept::Unknown,
+        Some(mark) => match mark["extension"]["data"].as_str() {
+            None => Kept::Memory,
+            Some(folder) => Kept::Folder(folder.into()),
+        },
+    };
     Some(Server {
         authority: cluster["certificate-authority-data"].as_str()?.to_owned(),
         url: cluster["server"].as_str()?.to_owned(),
-        data: mark["extension"]["data"].as_str().map(PathBuf::from),
+        kept,
     })
 }
 
@@ -238,31 +267,37 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_by_its_own_server_and_after_a_server_in_memory_has_ended() {
-        let refused = |found: Found, own: Option<&str>, held| found.replaceable(own, held).is_err();
+        let refused = |found: &Found, own: Option<&str>, data: Option<&str>, held| {
+            found.replaceable(own, data.map(Path::new), held).is_err()
+        };
         let (memory, kept) = (read(&ours("A", None)), read(&ours("A", Some("/data"))));
-        assert!(!refused(Found::read(b" \n"), None, false));
-        assert!(!refused(memory.clone(), Some("B"), false), "its credentials are worth nothing");
-        assert!(refused(memory.clone(), Some("B"), true), "its server runs");
-        assert!(!refused(kept.clone(), Some("A"), true), "the same data");
-        assert!(refused(kept.clone(), Some("B"), false), "its data may be served again");
-        assert!(refused(kept, None, false));
+        assert!(!refused(&Found::read(b" \n"), None, None, false));
+        assert!(!refused(&memory, Some("B"), None, false), "its credentials are worth nothing");
+        assert!(refused(&memory, Some("B"), None, true), "its server runs");
+        assert!(!refused(&kept, Some("A"), Some("/elsewhere"), true), "the same data, moved");
+        assert!(!refused(&kept, Some("B"), Some("/data"), false), "the data were removed");
+        assert!(refused(&kept, Some("B"), Some("/other"), false), "its data may be served again");
+        assert!(refused(&kept, None, None, false));
         assert!(memory.is_of(Some("A")) && !memory.is_of(Some("B")) && !memory.is_of(None));
+
+        let mut older = ours("A", None);
+        older["clusters"][0]["cluster"]["extensions"] = json!([]);
+        let older = read(&older);
+        assert!(!refused(&older, Some("A"), Some("/data"), false), "an upgrade with its data");
+        assert!(refused(&older, Some("B"), None, false), "it does not say whose it is");
     }
 
     #[test]
     fn what_is_not_exactly_a_file_of_ours_is_of_somebody_else() {
         let mut more = ours("A", None);
         more["users"].as_array_mut().expect("users").push(json!({"name": "me", "user": {}}));
-        let mut unmarked = ours("A", None);
-        unmarked["clusters"][0]["cluster"]["extensions"] = json!([]);
-        for other in [more, unmarked, production(), json!({}), json!({"users": []}), json!("notes")]
-        {
+        for other in [more, production(), json!({}), json!({"users": []}), json!("notes")] {
             assert_eq!(read(&other), Found::Other, "{other}");
         }
         assert_eq!(Found::read(b"clusters: []\n"), Found::Other);
         assert_eq!(Found::read(b"a: [\n"), Found::Other);
         assert_eq!(
-            Found::Other.replaceable(None, false).expect_err("refused"),
+            Found::Other.replaceable(None, None, false).expect_err("refused"),
             "exists and was not written by bowline up"
         );
     }
