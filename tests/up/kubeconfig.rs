@@ -72,7 +72,7 @@ fn a_shared_kubeconfig_has_a_context_of_ours_while_we_run_and_nothing_else_chang
     let current = scratch.kubectl(&file, &["get", "namespaces"]);
     assert!(current.ok().contains("kube-system"));
     let log = server.service.log();
-    assert!(log.contains("kubectl config use-context bowline"), "{log}");
+    assert!(log.contains("its context bowline is current"), "{log}");
 
     let file_of = file.display().to_string();
     let second = run(&[

@@ -75,15 +75,8 @@ impl Greeting {
         }
         let file = quoted(&self.kubeconfig.display().to_string());
         let _ = writeln!(out, "In another terminal:");
-        match self.merged {
-            true => {
-                _ = writeln!(
-                    out,
-                    "  kubectl config use-context bowline   # of {file}; it is current now"
-                )
-            }
-            false => _ = writeln!(out, "  export KUBECONFIG={file}"),
-        }
+        let current = if self.merged { "   # its context bowline is current" } else { "" };
+        let _ = writeln!(out, "  export KUBECONFIG={file}{current}");
         let next = if self.demo {
             "kubectl -n demo delete pod hello-2   # and curl again"
         } else if self.alone {
