@@ -282,6 +282,7 @@ fn a_taken_port_is_named() {
         let output = start.listen(&address).output();
         assert_eq!(output.status.code(), Some(1));
         assert!(said(&output).contains(&address), "{}", said(&output));
+        assert!(said(&output).contains("--listen"), "{}", said(&output));
         assert!(!scratch.path().join("kubeconfig").exists());
     }
 }
@@ -339,7 +340,9 @@ fn a_signal_before_it_is_ready_ends_it_too() {
 #[test]
 fn a_kubeconfig_that_leads_elsewhere_is_not_written_over() {
     let scratch = Scratch::new();
-    for text in ["clusters: [{name: production, cluster: {server: https://a}}]\n", "my notes\n"] {
+    let production = "clusters: [{name: production, cluster: {server: https://a}}]\n";
+    // Without clusters it is still not ours.
+    for text in [production, "my notes\n", "apiVersion: v1\nkind: Config\nclusters: []\n", "{}\n"] {
         let file = scratch.write("kubeconfig", text);
         let output = Start::kept(&scratch).output();
         assert_eq!(output.status.code(), Some(1));

@@ -67,6 +67,8 @@ async fn a_folder_is_applied_in_order_and_a_second_time_nothing_changes() {
     };
     let applied = |log: &str| {
         let lines = log.lines().take_while(|line| !line.starts_with("Kubernetes API"));
+        // The load balancer of the examples has an address that is not this machine's.
+        let lines = lines.filter(|line| !line.contains(": BindFailed: "));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let mut server = start().ready();

@@ -185,8 +185,13 @@ impl Kept {
     }
 }
 
-/// Writes a file that only its owner can read. It is written beside and then renamed, so that no reader
-/// sees a half-written file.
+/// The authority of credentials kept in `file`, as a kubeconfig has it. None: there are none that can be read.
+pub fn authority_in(file: &Path) -> Option<String> {
+    let kept: Kept = serde_json::from_slice(&std::fs::read(file).ok()?).ok()?;
+    Some(STANDARD.encode(kept.ca_certificate))
+}
+
+/// Writes a file that only its owner can read: beside, then renamed, so that nobody sees half of it.
 pub fn write_private(file: &Path, contents: &[u8]) -> Result<(), PkiError> {
     let failed =
         |action, source| PkiError::File { action, path: file.display().to_string(), source };

@@ -8,7 +8,7 @@ use bowline_api::{LoadBalancer, convert};
 use kube::Client;
 use kube::api::{Api, ListParams};
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// What the greeting tells.
@@ -19,6 +19,8 @@ pub(super) struct Greeting {
     pub(super) data: Option<PathBuf>,
     /// The absolute path of the kubeconfig.
     pub(super) kubeconfig: PathBuf,
+    /// Whether that file has a context of ours beside others.
+    pub(super) merged: bool,
     /// The load balancers that run in this process.
     pub(super) load_balancers: Vec<Serving>,
     /// Where health and metrics are.
@@ -65,7 +67,7 @@ impl Greeting {
         if self.alone {
             row("Default", "none: a Service that names no load balancer gets an address of a pool");
         }
-        row("Metrics", &format!("http://{}/metrics", self.admin));
+        row("Metrics", &format!("http://{}/metrics", reachable(self.admin)));
         row("Workloads", "Deployments and StatefulSets are stored, not run");
         out.push('\n');
         if self.demo {
@@ -73,7 +75,8 @@ impl Greeting {
         }
         let file = quoted(&self.kubeconfig.display().to_string());
         let _ = writeln!(out, "In another terminal:");
-        let _ = writeln!(out, "  export KUBECONFIG={file}");
+        let current = if self.merged { "   # its context bowline is current" } else { "" };
+        let _ = writeln!(out, "  export KUBECONFIG={file}{current}");
         let next = if self.demo {
             "kubectl -n demo delete pod hello-2   # and curl again"
         } else if self.alone {
@@ -90,8 +93,8 @@ impl Greeting {
     fn demo(&self, out: &mut String, paint: Paint) {
         let Some(first) = self.load_balancers.first() else { return };
         let Some(address) = first.addresses.first() else { return };
-        let service = format!("curl http://{}/", SocketAddr::new(*address, 8000));
-        let ingress = format!("curl http://hello.localhost:{}/", first.http_port);
+        let service = format!("curl {}", url(SocketAddr::new(*address, 8000)));
+        let ingress = ingress(&first.addresses, *address, first.http_port);
         let _ =
             writeln!(out, "Three small web servers run as Pods of the namespace demo. Ask them:");
         for (command, what) in
@@ -130,6 +133,37 @@ impl Serving {
     }
 }
 
+/// How to ask the Ingress of the demo: its name leads to the loopback addresses of this machine, and for others the
+/// request has to name it.
+fn ingress(all: &[IpAddr], address: IpAddr, port: u16) -> String {
+    let local: [IpAddr; 4] = [
+        Ipv4Addr::LOCALHOST.into(),
+        Ipv6Addr::LOCALHOST.into(),
+        Ipv4Addr::UNSPECIFIED.into(),
+        Ipv6Addr::UNSPECIFIED.into(),
+    ];
+    if all.iter().any(|address| local.contains(address)) {
+        return format!("curl http://hello.localhost:{port}/");
+    }
+    format!("curl -H 'Host: hello.localhost' {}", url(SocketAddr::new(address, port)))
+}
+
+/// The URL of a server. Brackets mean something to some shells.
+fn url(at: SocketAddr) -> String {
+    let url = format!("http://{}/", reachable(at));
+    if at.is_ipv6() { format!("'{url}'") } else { url }
+}
+
+/// Where a client on this machine reaches a listener: one on all addresses also on loopback.
+fn reachable(at: SocketAddr) -> SocketAddr {
+    let ip = match at.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, at.port())
+}
+
 /// A path, quoted for a shell.
 fn quoted(path: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
@@ -155,6 +189,7 @@ mod tests {
             api: "https://127.0.0.1:6443".into(),
             data: demo.then(|| "data".into()),
             kubeconfig: "/home/me/kubeconfig".into(),
+            merged: false,
             load_balancers: vec![Serving {
                 name: "local".into(),
                 addresses: vec![[127, 0, 0, 1].into(), std::net::Ipv6Addr::LOCALHOST.into()],
@@ -189,6 +224,35 @@ In another terminal:
 Ctrl-C stops it.
 "
         );
+    }
+
+    #[test]
+    fn the_commands_work_for_the_addresses_that_there_are() {
+        let said = |addresses: &[&str]| {
+            let mut greeting = greeting(true);
+            let all = addresses.iter().map(|it| it.parse().expect("an address"));
+            greeting.load_balancers[0].addresses = all.collect();
+            let text = greeting.text(Paint::plain());
+            let curls = text.lines().filter_map(|line| line.trim().strip_prefix("curl "));
+            curls.map(|it| it.split("  ").next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said(&["192.0.2.10"]),
+            ["http://192.0.2.10:8000/", "-H 'Host: hello.localhost' http://192.0.2.10:8080/"]
+        );
+        assert_eq!(
+            said(&["2001:db8::1", "192.0.2.10"]),
+            [
+                "'http://[2001:db8::1]:8000/'",
+                "-H 'Host: hello.localhost' 'http://[2001:db8::1]:8080/'"
+            ]
+        );
+        assert_eq!(
+            said(&["192.0.2.10", "127.0.0.1"]),
+            ["http://192.0.2.10:8000/", "http://hello.localhost:8080/"]
+        );
+        assert_eq!(said(&["::1"]), ["'http://[::1]:8000/'", "http://hello.localhost:8080/"]);
+        assert_eq!(said(&["0.0.0.0"])[0], "http://127.0.0.1:8000/");
     }
 
     #[test]

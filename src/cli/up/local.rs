@@ -1,13 +1,15 @@
 //! The load balancer `local` that `bowline up` creates, so that a Service is reachable without any
 //! other object. It is created once; from then on it belongs to the user, and only flags change it.
 
+use crate::cli::say::say;
 use anyhow::Context as _;
-use bowline_api::LoadBalancer;
 use bowline_api::source::{BuiltinSource, LoadBalancerSource};
+use bowline_api::{LoadBalancer, convert};
 use bowline_runtime::controller::has_driver;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 
 /// Its name.
 pub(super) const NAME: &str = "local";
@@ -55,6 +57,21 @@ impl Local {
         Ok(())
     }
 
+    /// Says which listeners of its Ingresses cannot be opened, and what helps. Nothing runs yet that could have them.
+    pub(super) async fn tell_unopened(&self, client: &kube::Client) {
+        let api: Api<LoadBalancer> = Api::all(client.clone());
+        let Ok(object) = api.get(NAME).await else { return };
+        let read = convert::load_balancer(&object);
+        let ports = [(read.http_port, "--http-port"), (read.https_port, "--https-port")];
+        for address in read.addresses {
+            for (port, flag) in ports {
+                if let Err(error) = TcpListener::bind((address, port)) {
+                    say(unopened(SocketAddr::new(address, port), flag, &error));
+                }
+            }
+        }
+    }
+
     /// The ports of load balancers that classes make: the same as for a new `local`.
     pub(super) fn ports(&self) -> (u16, u16) {
         (self.http_port.unwrap_or(HTTP_PORT), self.https_port.unwrap_or(HTTPS_PORT))
@@ -95,6 +112,28 @@ impl Local {
     }
 }
 
+/// Why a listener of Ingresses cannot be opened, and what helps.
+fn unopened(at: SocketAddr, flag: &str, error: &io::Error) -> String {
+    let helps = match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!(
+                "end what listens there (`ss -ltnp` shows it), or choose another port with {flag}"
+            )
+        }
+        ErrorKind::PermissionDenied => {
+            format!(
+                "ports below 1024 need root or CAP_NET_BIND_SERVICE; or choose another port with {flag}"
+            )
+        }
+        ErrorKind::AddrNotAvailable => {
+            "give the address to an interface of this machine, or name another with --address"
+                .to_owned()
+        }
+        _ => format!("choose another port with {flag}, or another address with --address"),
+    };
+    format!("Not open for Ingresses: {at}: {error}; {helps}")
+}
+
 fn addresses(ipv6: bool) -> Vec<IpAddr> {
     let v6 = ipv6.then_some(IpAddr::V6(Ipv6Addr::LOCALHOST));
     std::iter::once(IpAddr::V4(Ipv4Addr::LOCALHOST)).chain(v6).collect()
@@ -130,6 +169,19 @@ mod tests {
                 "httpPort": 80, "httpsPort": 8443,
             })
         );
+    }
+
+    #[test]
+    fn a_listener_that_is_not_open_is_told_with_what_helps() {
+        let at = SocketAddr::from(([192, 0, 2, 1], 80));
+        for (kind, helps) in [
+            (ErrorKind::AddrInUse, "another port with --http-port"),
+            (ErrorKind::PermissionDenied, "CAP_NET_BIND_SERVICE"),
+            (ErrorKind::AddrNotAvailable, "another with --address"),
+        ] {
+            let text = unopened(at, "--http-port", &kind.into());
+            assert!(text.contains("192.0.2.1:80") && text.contains(helps), "{text}");
+        }
     }
 
     #[test]

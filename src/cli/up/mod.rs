@@ -4,6 +4,9 @@
 mod agents;
 mod folders;
 mod greeting;
+mod ingress_class;
+mod kubeconfig;
+mod lines;
 mod local;
 mod programs;
 mod roles;
@@ -25,17 +28,15 @@ use bowline_runtime::admin::Admin;
 use bowline_runtime::apply::{self, Applied};
 use bowline_runtime::embedded::{self, EmbeddedError, EmbeddedOptions};
 use bowline_runtime::manifests::{self, Manifest};
-use bowline_runtime::observe::Change;
 use bowline_runtime::roles::Context;
 use greeting::Greeting;
 use kube::Client;
+use kubeconfig::Kubeconfig;
+use lines::{Progress, Teller};
 use roles::Roles;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 
 /// Run everything on this machine, with nothing to install.
 ///
@@ -66,6 +67,11 @@ pub(super) struct Up {
     /// ./bowline.kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+
+    /// Add a context "bowline" to the kubeconfig instead, make it current, and remove it at the end; the file is
+    /// that of --kubeconfig, or the one that kubectl uses
+    #[arg(long)]
+    merge_kubeconfig: bool,
 
     /// Apply this manifest, or every manifest in this folder; may be repeated
     #[arg(short = 'f', long = "filename", value_name = "MANIFEST_OR_DIR")]
@@ -122,7 +128,7 @@ pub(super) struct Up {
 impl Up {
     pub(super) fn run(self) -> anyhow::Result<()> {
         // Mistakes on the command line are found before anything is started.
-        check_replaceable(&self.kubeconfig_file())?;
+        self.kubeconfig_file()?.check()?;
         let mut objects = Vec::new();
         for path in &self.filename {
             objects.extend(manifests::read(path)?);
@@ -134,12 +140,8 @@ impl Up {
         runtime.block_on(self.serve(objects))
     }
 
-    fn kubeconfig_file(&self) -> PathBuf {
-        match (&self.kubeconfig, &self.data) {
-            (Some(file), _) => file.clone(),
-            (None, Some(data)) => data.join("kubeconfig"),
-            (None, None) => PathBuf::from("bowline.kubeconfig"),
-        }
+    fn kubeconfig_file(&self) -> anyhow::Result<Kubeconfig> {
+        Kubeconfig::new(self.kubeconfig.as_deref(), self.merge_kubeconfig, self.data.as_deref())
     }
 
     /// The load balancer of consumers that name none.
@@ -167,11 +169,11 @@ impl Up {
             loopback_endpoints: true,
         };
         let cluster = embedded::start(options).await.map_err(with_advice)?;
-        let file = self.kubeconfig_file();
-        let kubeconfig = cluster.kubeconfig();
-        let result = match write_kubeconfig(&file, &kubeconfig) {
-            Ok(()) => self.live(&cluster, admin, &objects, &mut signals).await,
-            Err(error) => Err(error),
+        let (result, written) = match self.kubeconfig_file()?.write(&cluster.kubeconfig()) {
+            Ok(written) => {
+                (self.live(&cluster, admin, &objects, &mut signals).await, Some(written))
+            }
+            Err(error) => (Err(error), None),
         };
         let at_once = matches!(result, Ok(End::AtOnce));
         if !at_once {
@@ -180,11 +182,8 @@ impl Up {
         if self.data.is_none() {
             let _ = std::fs::remove_dir_all(self.programs_folder());
         }
-        // Without data the credentials end with the process, and a kubeconfig for nothing would only mislead.
-        // Another `up` may have written its own kubeconfig there meanwhile.
-        let ours = || std::fs::read(&file).is_ok_and(|now| now == kubeconfig.as_bytes());
-        if self.data.is_none() && ours() {
-            let _ = std::fs::remove_file(&file);
+        if let Some(written) = written {
+            written.end();
         }
         if at_once {
             // The store survives this as it survives a crash.
@@ -206,17 +205,23 @@ impl Up {
         // What is recorded is served before anything else happens; then new objects are applied.
         let mut roles = Roles::start(self, &client, cluster.address(), admin).await?;
         let context = roles.context.clone();
-        let demo = roles.demo.take();
+        let (demo, changes) = (roles.demo.take(), roles.changes.take());
+        let changes = changes.unwrap_or_else(|| context.changes.listen());
+        let teller = Teller::new(changes);
+        let progress = teller.progress();
         let starts = async {
             self.set_up(&client, objects).await?;
-            self.wait_until_served(&client, &context, demo).await;
-            let changes = context.changes.listen();
+            self.wait_until_served(&client, &context, demo, &progress).await;
             self.greet(&client, &cluster.url(), address).await;
-            anyhow::Ok(changes)
+            progress.greeted();
+            // The roles run on: what ends this is one of them, or a signal.
+            std::future::pending::<anyhow::Result<()>>().await
         };
         let lives = async {
-            tell(starts.await?).await;
-            anyhow::Ok(())
+            tokio::select! {
+                ended = starts => ended,
+                () = teller.run() => Ok(()),
+            }
         };
         let result = tokio::select! {
             ended = lives => ended,
@@ -249,7 +254,13 @@ impl Up {
     }
 
     /// Waits, but not for long, until everything can be reached, so that the printed commands work.
-    async fn wait_until_served(&self, client: &Client, context: &Context, demo: Option<Served>) {
+    async fn wait_until_served(
+        &self,
+        client: &Client,
+        context: &Context,
+        demo: Option<Served>,
+        progress: &Progress,
+    ) {
         let served = async {
             while !context.readiness.missing().is_empty() {
                 tokio::time::sleep(POLL).await;
@@ -260,17 +271,27 @@ impl Up {
                 }
             }
         };
-        if tokio::time::timeout(PATIENCE, served).await.is_err() {
-            say("Not everything is served yet; `bowline status` says what is missing.");
+        // The line that tells what is in the way is printed already; what is not in its way may still come.
+        let late = async {
+            tokio::select! {
+                () = tokio::time::sleep(PATIENCE) => {}
+                () = async { progress.blocked().await; tokio::time::sleep(MEANWHILE).await } => {}
+            }
+        };
+        tokio::select! {
+            biased;
+            () = served => {}
+            () = late => say("Not everything is served yet; `bowline status` says what is missing."),
         }
     }
 
     async fn greet(&self, client: &Client, url: &str, admin: SocketAddr) {
-        let kubeconfig = self.kubeconfig_file();
+        let Ok(Kubeconfig { path, merges, .. }) = self.kubeconfig_file() else { return };
         let greeting = Greeting {
             api: url.to_owned(),
             data: self.data.clone(),
-            kubeconfig: std::path::absolute(&kubeconfig).unwrap_or(kubeconfig),
+            kubeconfig: std::path::absolute(&path).unwrap_or(path),
+            merged: merges,
             load_balancers: greeting::serving(client).await,
             admin,
             demo: self.demo,
@@ -283,6 +304,8 @@ impl Up {
 /// How long `up` waits until everything is served, and how often it checks.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
+/// How long everything else has after it is known that something cannot be served.
+const MEANWHILE: Duration = Duration::from_millis(500);
 
 /// How `up` ended.
 enum End {
@@ -292,47 +315,18 @@ enum End {
     AtOnce,
 }
 
-/// Prints changes as they come.
-async fn tell(mut changes: Receiver<Arc<Change>>) {
-    let paint = Paint::stdout();
-    loop {
-        match changes.recv().await {
-            Ok(change) => say(change_line(&change, paint)),
-            Err(RecvError::Lagged(missed)) => say(format_args!("… and {missed} more changes")),
-            Err(RecvError::Closed) => return,
-        }
-    }
-}
-
-/// A change as a line; problems stand out.
-fn change_line(change: &Change, paint: Paint) -> String {
-    let told = change.to_string();
-    let line = visible(&told);
-    match change {
-        Change::Refused { .. } | Change::Trouble(_) => paint.bad(line),
-        Change::Live { .. } => paint.good(line),
-        _ => line.into_owned(),
-    }
-}
-
 /// Adds advice where the error does not give it.
 fn with_advice(error: EmbeddedError) -> anyhow::Error {
-    let in_use = matches!(error, EmbeddedError::Start(StartError::InUse { .. }));
-    let error = anyhow::Error::from(error);
-    if in_use {
-        anyhow::anyhow!("{error}; stop it, or work with it by its kubeconfig")
-    } else {
-        error
-    }
-}
-
-fn write_kubeconfig(file: &Path, text: &str) -> anyhow::Result<()> {
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
-    }
-    bowline_apiserver::pki::write_private(file, text.as_bytes())?;
-    Ok(())
+    let advice = match &error {
+        EmbeddedError::Start(StartError::InUse { .. }) => {
+            "stop it, or work with it by its kubeconfig"
+        }
+        EmbeddedError::Start(StartError::Listen { .. }) => {
+            "name another address with --listen, or 127.0.0.1:0 for any port that is free"
+        }
+        _ => return error.into(),
+    };
+    anyhow::anyhow!("{error}; {advice}")
 }
 
 /// Applies one object, and prints the result.
@@ -352,21 +346,5 @@ async fn apply(client: &Client, manifest: &Manifest) -> anyhow::Result<()> {
     if matches!(kind, "Deployment" | "StatefulSet") {
         say(format_args!("  (stored only: nothing here runs {kind}s)"));
     }
-    Ok(())
-}
-
-/// Refuses to overwrite a kubeconfig of another cluster: it may be the only key to that cluster.
-fn check_replaceable(file: &Path) -> anyhow::Result<()> {
-    let Ok(found) = file.metadata() else { return Ok(()) };
-    let ours = |cluster: &kube::config::NamedCluster| cluster.name == "bowline";
-    let leads_here = || {
-        kube::config::Kubeconfig::read_from(file)
-            .is_ok_and(|config| config.clusters.iter().all(ours))
-    };
-    anyhow::ensure!(
-        found.is_file() && (found.len() == 0 || leads_here()),
-        "{} exists and was not written by bowline up; name another file with --kubeconfig",
-        file.display()
-    );
     Ok(())
 }

@@ -4,6 +4,7 @@
 use super::Up;
 use super::agents::Agents;
 use super::folders::Folders;
+use super::ingress_class;
 use super::programs::Programs;
 use crate::cli::proxies::Proxies;
 use crate::cli::version;
@@ -13,11 +14,14 @@ use bowline_api::names;
 use bowline_core::members::MemberRules;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::controller;
+use bowline_runtime::observe::Change;
 use bowline_runtime::roles::{Context, ControllerOptions};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams};
 use kube::{Client, Error};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::sync::broadcast::Receiver;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -31,6 +35,8 @@ pub(super) struct Roles {
     failed: mpsc::Receiver<anyhow::Error>,
     /// The demo's members, as far as agents have reported them.
     pub(super) demo: Option<Served>,
+    /// All changes since the start.
+    pub(super) changes: Option<Receiver<Arc<Change>>>,
 }
 
 impl Roles {
@@ -43,11 +49,14 @@ impl Roles {
     ) -> anyhow::Result<Self> {
         if up.default_load_balancer.is_none() && !up.no_default_load_balancer {
             up.local.ensure(client).await?;
+            up.local.tell_unopened(client).await;
         }
+        ingress_class::ensure(client).await?;
         let namespace = up.old.clone().or(up.system.clone());
         forget_leader(client, &namespace).await?;
         let (context, stop) = Context::new();
         version::count(&context.metrics);
+        let changes = Some(context.changes.listen());
         let demo = up.demo.then(|| Served::listen(&context.changes));
         let (stop_pods, pods_stopped) = watch::channel(false);
         let pods = up.demo.then(|| {
@@ -95,7 +104,7 @@ impl Roles {
             watched("the controller", controller, &context, &failure),
             watched("the admin endpoint", admin, &context, &failure),
         ];
-        Ok(Self { context, stop, stop_pods, tasks, pods, failed, demo })
+        Ok(Self { context, stop, stop_pods, tasks, pods, failed, demo, changes })
     }
 
     /// Resolves when a role has ended by itself, with the reason.
