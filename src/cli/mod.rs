@@ -68,7 +68,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(Box<up::Up>),
-    Controller(controller::Controller),
+    Controller(Box<controller::Controller>),
     Agent(Box<agent::Agent>),
     Plan(plan::PlanCommand),
     Explain(explain::Explain),
