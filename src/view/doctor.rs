@@ -1,9 +1,9 @@
 //! What is wrong with an installation, and what helps: what `bowline doctor` prints. Each check is a function of facts;
 //! `cli::doctor` gathers them. Pure. Where a fact cannot be known, the check says so and finds nothing.
 
-use super::View;
 use super::facts::{Facts, Holder};
-use super::words::{ago, bullet, count};
+use super::words::{ago, count};
+use super::{View, doctor_text};
 use bowline_api::{Address, AddressPool, convert, names};
 use bowline_core::outcome::quote;
 use bowline_runtime::controller::has_driver;
@@ -53,22 +53,23 @@ pub(crate) enum Rights {
 /// The result of all checks.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct Diagnosis {
-    checks: Vec<Checked>,
-    notes: Vec<String>,
+    pub(super) checks: Vec<Checked>,
+    pub(super) notes: Vec<String>,
 }
 
 /// One result of a check. A check that finds several things has several.
 #[derive(Debug, PartialEq, Serialize)]
-struct Checked {
-    check: Check,
-    state: State,
-    message: String,
+pub(super) struct Checked {
+    pub(super) check: Check,
+    pub(super) state: State,
+    pub(super) message: String,
+    /// What helps, where something is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
+    pub(super) remedy: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-enum Check {
+pub(super) enum Check {
     Kinds,
     Rights,
     Leader,
@@ -80,7 +81,7 @@ enum Check {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-enum State {
+pub(super) enum State {
     Ok,
     Wrong,
     /// It cannot be checked.
@@ -118,7 +119,7 @@ impl Diagnosis {
         let mut notes = Vec::new();
         match &installation.facts {
             Ok(facts) => {
-                checks.extend(leader(facts, &installation.system));
+                checks.extend(leader(facts, installation));
                 checks.extend(agents(facts));
                 checks.extend(versions(facts, &installation.version));
                 checks.extend(pools(installation.pools.as_deref()));
@@ -206,11 +207,15 @@ fn rights(installation: &Installation) -> Vec<Checked> {
     Check::Rights.or_ok(found.collect(), fine)
 }
 
-fn leader(facts: &Facts, system: &str) -> Vec<Checked> {
+fn leader(facts: &Facts, installation: &Installation) -> Vec<Checked> {
+    let Installation { system, leases, .. } = installation;
     let remedy = format!(
         "kubectl -n {system} get pods,leases; kubectl -n {system} logs deployment/bowline-controller"
     );
     match &facts.controller {
+        // A controller without an election writes its settings into the Lease, and never renews it.
+        None if leases.iter().any(is_never_renewed) => Check::Leader
+            .unknown("controllers run with --leader-elect=false: whether one runs cannot be seen"),
         None => vec![Check::Leader.wrong("no controller leads", remedy)],
         Some(holder) if holder.overdue => {
             let message = format!("{} led and was {}", holder.identity, seen(holder));
@@ -218,6 +223,12 @@ fn leader(facts: &Facts, system: &str) -> Vec<Checked> {
         }
         Some(holder) => Check::Leader.ok(format!("{} leads, {}", holder.identity, seen(holder))),
     }
+}
+
+/// Whether a Lease is that of controllers without an election.
+fn is_never_renewed(lease: &Lease) -> bool {
+    let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+    lease.metadata.name.as_deref() == Some(names::LEASE_CONTROLLER) && renewed.is_none()
 }
 
 fn seen(holder: &Holder) -> String {
@@ -426,25 +437,6 @@ impl View for Diagnosis {
     }
 
     fn text(&self) -> String {
-        let mut out = String::new();
-        for Checked { check, state, message, remedy } in &self.checks {
-            let word = match state {
-                State::Ok => "ok",
-                State::Wrong => "WRONG",
-                State::Unknown => "?",
-            };
-            bullet(&mut out, &format!("{word:<7}{:<11}", format!("{check:?}")), message);
-            if let Some(remedy) = remedy {
-                bullet(&mut out, &format!("{:<18}What helps: ", ""), remedy);
-            }
-        }
-        super::status_text::notes(&mut out, &self.notes);
-        let wrong = self.checks.iter().filter(|it| it.state == State::Wrong).count();
-        out.push_str(&match wrong {
-            0 => "\nNothing is wrong.\n".to_owned(),
-            1 => "\n1 thing is wrong.\n".to_owned(),
-            many => format!("\n{many} things are wrong.\n"),
-        });
-        out
+        doctor_text::diagnosis(self)
     }
 }

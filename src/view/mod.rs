@@ -17,6 +17,7 @@ mod addresses_text;
 mod chain;
 pub(crate) mod claim;
 pub(crate) mod doctor;
+mod doctor_text;
 pub(crate) mod explain;
 mod explain_text;
 mod facts;

@@ -213,6 +213,14 @@ fn a_configuration_file_that_is_wrong_is_refused_by_name() {
     assert!(value.contains("--grace") && value.contains("soon"), "{value}");
     assert!(value.ends_with("bowline: FILE gives --grace, --load-balancer\n"), "{value}");
     assert!(refused("grace: 5\n").contains("--load-balancer"), "it is still required");
+    let file =
+        scratch.write("log.yaml", "log-level: '=['\nkubeconfig: /nowhere\nadmin: 127.0.0.1:0\n");
+    let mut command = Command::new(PROGRAM);
+    command.args(["controller", "--config"]).arg(file).env_remove("BOWLINE_LOG");
+    let told = said(&command.output().expect("run bowline"));
+    assert!(told.contains("--log-level \"=[\""), "{told}");
+    let told = said(&command.env("BOWLINE_LOG", "error").output().expect("run bowline"));
+    assert!(told.contains("--kubeconfig /nowhere"), "the environment wins: {told}");
     let both = refused("load-balancer: edge\nexec: true\n");
     assert!(both.contains("--exec cannot be used with --driver builtin"), "{both}");
 }

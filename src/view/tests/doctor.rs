@@ -142,6 +142,9 @@ fn a_leader_that_is_gone_is_told_with_when_it_was_last_seen() {
         lists.leases[0].spec.as_mut().expect("a spec").renew_time = Some(MicroTime(time));
     });
     finds(&silent, "Leader one led and was last seen 10 min ago", "kubectl -n bowline-system");
+    let alone = with(|lists| lists.leases[0].spec = Some(object(json!({}))));
+    assert!(!wrong(&alone).contains("WRONG"), "without an election nobody leads");
+    assert!(wrong(&alone).contains("?      Leader     controllers run with --leader-elect=false"));
 }
 
 #[test]
