@@ -15,6 +15,7 @@ use super::tmpfs;
 use super::version;
 use anyhow::Context as _;
 use bowline_core::members::MemberRules;
+use bowline_core::objects;
 use bowline_drivers::elsewhere::Elsewhere;
 use bowline_drivers::template::Templates;
 use bowline_runtime::agent;
@@ -119,6 +120,16 @@ pub(super) enum Carrier {
     Nginx,
 }
 
+impl From<Carrier> for objects::Carrier {
+    fn from(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Builtin => Self::Builtin,
+            Carrier::Haproxy => Self::Haproxy,
+            Carrier::Nginx => Self::Nginx,
+        }
+    }
+}
+
 /// A running agent, with any driver.
 type Running = Pin<Box<dyn Future<Output = Result<(), RoleError>>>>;
 
@@ -148,6 +159,7 @@ impl Agent {
                 state: self.state,
                 cluster: Some(cluster),
                 members,
+                carrier: Some(self.driver.into()),
                 ..AgentOptions::new(load_balancer.clone())
             };
             let running: Running = match self.driver {
@@ -204,6 +216,7 @@ impl Agent {
                 state: self.state,
                 cluster: Some(cluster),
                 members: rules,
+                carrier: Some(objects::Carrier::Template),
                 ..AgentOptions::new(load_balancer)
             };
             let running: Running = match once {

@@ -309,7 +309,7 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
         let why = Waiting::Unlisted(unlisted);
         problems.push(ProblemView {
             reason: why.reason().to_owned(),
-            message: why.message(load_balancer),
+            message: why.message(load_balancer, None),
             remedy: None,
         });
     }

@@ -7,8 +7,9 @@ use super::pooled::Told;
 use super::{View, status_text};
 use bowline_api::load_balancer::ClaimRef;
 use bowline_api::selector::AllowedNamespaces;
-use bowline_api::{LoadBalancer, names};
+use bowline_api::{LoadBalancer, convert, names};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::objects::Carrier;
 use bowline_core::outcome::{Outcome, State};
 use bowline_core::point::Point;
 use bowline_core::programmed::{History, LeaseReport, Pending, Phase};
@@ -122,6 +123,9 @@ pub(super) struct AppliedView {
     pub(super) error: Option<String>,
     /// All agents that have not left, the one with the latest renewal first.
     pub(super) agents: Vec<AgentView>,
+    /// What they have to run.
+    #[serde(skip)]
+    pub(super) carrier: Option<Carrier>,
 }
 
 /// One agent of a load balancer.
@@ -190,6 +194,10 @@ impl AppliedView {
             agent: views.first().map(|view| view.holder.clone()),
             error: views.iter().find_map(named).or(left.filter(|_| views.is_empty())),
             agents: views,
+            carrier: facts
+                .load_balancers
+                .get(load_balancer)
+                .and_then(|it| convert::load_balancer(it).carrier),
         }
     }
 }

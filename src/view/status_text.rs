@@ -4,6 +4,7 @@ use super::facts::Holder;
 use super::status::{AgentView, Applied, AppliedView, LoadBalancerView, RefusedView, Status};
 use super::words::{ago, bullet, columns, count, paragraph};
 use bowline_core::key::ConsumerKind;
+use bowline_core::objects::Carrier;
 use bowline_core::outcome::quote;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -155,7 +156,8 @@ pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
         }
         Applied::Nothing => format!("no: nothing has been applied by {}", agent()),
         Applied::NoAgent => format!(
-            "no: its agent does not report; start it with `bowline agent --load-balancer {load_balancer}`"
+            "no: its agent does not report; start it with `{}`",
+            Carrier::command(applied.carrier, load_balancer)
         ),
         Applied::Silent => format!("unknown: the leader hears no more of {}", agent()),
         Applied::Failed => format!("not all of it, by {}", agent()),

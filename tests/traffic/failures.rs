@@ -1,10 +1,10 @@
 //! What breaks, and what does not: a member, the agent, the controller, the API server.
 
 use crate::stage::{
-    Stage, agent_kubeconfig, http, lead_to, leads_to, names, play, serves, start_agent,
-    start_agent_with, tcp,
+    Stage, TARGET, agent_kubeconfig, http, is_closed, lead_to, leads_to, names, play, serves,
+    start_agent, start_agent_with, tcp,
 };
-use bowline_testing::{Authority, Dial, Link, Request, eventually, objects};
+use bowline_testing::{Authority, Dial, Link, Request, eventually, net, objects, unique};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -250,4 +250,40 @@ async fn phase_is(stage: &Stage, wanted: impl Fn(&str) -> bool) {
         if wanted(phase) { Ok(()) } else { Err(lb["status"].to_string()) }
     })
     .await;
+}
+
+#[test]
+fn an_agent_that_runs_another_proxy_than_its_load_balancer_needs_serves_nothing_and_says_which() {
+    play(async |stage| {
+        let (name, vip) = (format!("lb-{}", unique()), net::vip4());
+        let mut lb = objects::load_balancer(&name, &[vip]);
+        lb["spec"].as_object_mut().expect("a spec").remove("builtin");
+        lb["spec"]["bareMetalLoadBalancer"] = json!({"type": "Haproxy", "serviceName": "edge"});
+        stage.cluster.owns("loadbalancer", &name);
+        stage.cluster.apply("", &lb).await;
+        let says = async |text: &str| {
+            eventually(&format!("the load balancer says {text}"), || async {
+                let lb = stage.cluster.read("LoadBalancer", "", &name).await;
+                let status = &lb["status"];
+                let message = status["message"].as_str().unwrap_or_default();
+                let so = status["phase"] == "Pending" && message.contains(text);
+                if so { Ok(()) } else { Err(status.to_string()) }
+            })
+            .await;
+        };
+        says(&format!("start one with `bowline agent --load-balancer {name} --driver haproxy`"))
+            .await;
+        let a = tcp("a").await;
+        stage.apply(objects::service("web", &name, &[(5000, TARGET)])).await;
+        stage.served_by("web", &[&a]).await;
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &name).await;
+        let mut agent = start_agent(&stage.cluster, &kubeconfig, &name);
+        says("the agent runs --driver builtin").await;
+        says("needs haproxy: start it with --driver haproxy").await;
+        is_closed(&Dial::to(vip, 5000)).await;
+        agent.process.assert_alive();
+        agent.process.end();
+        stage.delete("Service", "web").await;
+        stage.cluster.delete("LoadBalancer", "", &name).await;
+    });
 }

@@ -112,11 +112,23 @@ impl Stage {
         let namespace = cluster.namespace().await;
         let lb = lb.to_owned();
         cluster.owns("loadbalancer", &lb);
-        cluster.apply("", &objects::load_balancer(&lb, &[vip, vip6])).await;
+        let args = args(&lb);
+        let mut object = objects::load_balancer(&lb, &[vip, vip6]);
+        let driver = args.iter().position(|arg| arg == "--driver").and_then(|at| args.get(at + 1));
+        let proxy = match driver.map(String::as_str) {
+            Some("haproxy") => Some("Haproxy"),
+            Some("nginx") => Some("Nginx"),
+            _ => None,
+        };
+        if let (Some(type_), Some(spec)) = (proxy, object["spec"].as_object_mut()) {
+            spec.remove("builtin");
+            let source = json!({"type": type_, "serviceName": "edge"});
+            spec.insert("bareMetalLoadBalancer".to_owned(), source);
+        }
+        cluster.apply("", &object).await;
         cluster.owns("ingressclass", &lb);
         cluster.apply("", &objects::ingress_class(&lb, &lb)).await;
         let kubeconfig = agent_kubeconfig(&cluster, &lb).await;
-        let args = args(&lb);
         let args: Vec<_> = args.iter().map(String::as_str).collect();
         let mut agent = start_agent_with(&cluster, &kubeconfig, &lb, &args);
         agent.ready().await;

@@ -123,6 +123,8 @@ pub const WRITTEN: &[&str] = &[ANNOTATION_IMPORTED_FROM];
 
 /// Label of Plans and of Bowline's own Secrets: their load balancer, by [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
+/// Annotation of Plans: what the agents of the load balancer have to run (`core::objects::Carrier`).
+pub const ANNOTATION_DRIVER: &str = "bowline.dev/driver";
 /// On a Secret with certificates: the room of each certificate (`core::vault`).
 pub const ANNOTATION_ROOMS: &str = "bowline.dev/rooms";
 /// The type of Bowline's own Secrets with certificates.

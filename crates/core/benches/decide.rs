@@ -241,6 +241,7 @@ fn load_balancer() -> LoadBalancer {
         claim: None,
         counted: false,
         regex_hosts: false,
+        carrier: None,
         enforce_limits: false,
         nodes: false,
         external: false,

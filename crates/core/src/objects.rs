@@ -377,8 +377,71 @@ pub struct LoadBalancer {
     pub external: bool,
     /// Its source as canonical JSON, for [`Placement::Source`].
     pub source: Arc<str>,
+    /// What its agents run. None: no agent drives its source.
+    pub carrier: Option<Carrier>,
     /// Its door, where a class made one in a cluster. Clients reach the load balancer only through it.
     pub door: Option<ObjectKey>,
+}
+
+/// What an agent runs for a load balancer, by its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// The built-in proxy.
+    Builtin,
+    /// HAProxy.
+    Haproxy,
+    /// nginx.
+    Nginx,
+    /// Whatever reads the files that templates make.
+    Template,
+}
+
+impl Carrier {
+    const ALL: [Self; 4] = [Self::Builtin, Self::Haproxy, Self::Nginx, Self::Template];
+
+    /// One word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Builtin => "builtin",
+            Self::Haproxy => "haproxy",
+            Self::Nginx => "nginx",
+            Self::Template => "template",
+        }
+    }
+
+    /// Parses the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == text)
+    }
+
+    /// The flags of `bowline agent` for it.
+    pub fn flags(self) -> &'static str {
+        match self {
+            Self::Builtin => "--driver builtin",
+            Self::Haproxy => "--driver haproxy",
+            Self::Nginx => "--driver nginx",
+            Self::Template => "--template FILE --output FILE",
+        }
+    }
+
+    /// The command that starts an agent of a load balancer. `carrier`: what its source needs; the built-in proxy needs
+    /// no flag.
+    pub fn command(carrier: Option<Self>, load_balancer: &str) -> String {
+        let flags = carrier.filter(|it| *it != Self::Builtin).map(|it| format!(" {}", it.flags()));
+        format!("bowline agent --load-balancer {load_balancer}{}", flags.unwrap_or_default())
+    }
+
+    /// Why an agent that runs this may not serve a load balancer that needs another one.
+    pub fn refuses(self, needed: Self, load_balancer: &str) -> Option<String> {
+        (self != needed).then(|| {
+            format!(
+                "the agent runs {}, and the source of load balancer {load_balancer} needs {}: start it with {}",
+                self.flags(),
+                needed.name(),
+                needed.flags()
+            )
+        })
+    }
 }
 
 /// A LoadBalancerClaim, as far as the planner needs it: to find the load balancer of consumers that name the claim.

@@ -4,6 +4,7 @@
 
 use crate::fair;
 use crate::key::{ConsumerKind, ConsumerRef};
+use crate::objects::Carrier;
 use crate::outcome::{Outcome, Problem, State};
 use crate::point::Point;
 use crate::programmed::{Pending, Phase, Verdict};
@@ -158,14 +159,14 @@ impl Waiting {
         }
     }
 
-    /// A sentence for people that says what they can do.
-    pub fn message(&self, load_balancer: &str) -> String {
+    /// A sentence for people that says what they can do. `carrier`: what the agents of the load balancer run.
+    pub fn message(&self, load_balancer: &str, carrier: Option<Carrier>) -> String {
         match self {
             Self::NoDriver => {
                 format!("this build has no driver for the source of load balancer {load_balancer}")
             }
             Self::Agent(pending @ (Pending::NoAgent | Pending::AgentSilent)) => {
-                format!("{pending}: start one with `bowline agent --load-balancer {load_balancer}`")
+                format!("{pending}: start one with `{}`", Carrier::command(carrier, load_balancer))
             }
             Self::Agent(pending) => pending.to_string(),
             Self::Unlisted(number) => format!(
@@ -213,7 +214,8 @@ impl Reached {
     }
 }
 
-/// The next status of a consumer, where `names` has the host names of load balancers. A point is shown once the load
+/// The next status of a consumer, where `names` has the host names of load balancers, and `carrier` is what the agents
+/// of its load balancer run. A point is shown once the load
 /// balancer serves it, and stays while it is planned: an agent that is behind or silent for a moment revokes nothing. A
 /// point that drains, or is on a load balancer from which the consumer moves, stays until its successor is served.
 pub fn consumer<'n>(
@@ -221,6 +223,7 @@ pub fn consumer<'n>(
     progress: &Progress,
     written: Before<'_>,
     names: impl Fn(&str) -> &'n [Arc<str>],
+    carrier: Option<Carrier>,
 ) -> ConsumerStatus {
     let (load_balancer, reached) = match &outcome.state {
         State::Refused { problem, .. } => {
@@ -261,7 +264,7 @@ pub fn consumer<'n>(
                 Condition {
                     holds: false,
                     reason: why.reason().into(),
-                    message: why.message(load_balancer).into(),
+                    message: why.message(load_balancer, carrier).into(),
                 }
             };
             ConsumerStatus { points: kept, programmed }
@@ -378,6 +381,8 @@ pub struct LoadBalancerStatus {
 pub struct Known<'a, C, R> {
     /// Its name.
     pub name: &'a str,
+    /// What its agents run. None: no agent drives it.
+    pub carrier: Option<Carrier>,
     /// The proof of its agents' Leases. None: it has no driver.
     pub verdict: Option<&'a Verdict>,
     /// Its addresses.
@@ -425,7 +430,7 @@ pub fn load_balancer<'a>(
         .chain(undone.clone())
         .map(|it| (Arc::clone(&it.0.namespace), it));
     let refused = fair::share(refused, MOST_REFUSED);
-    let waits = waiting.as_ref().map(|waiting| waiting.message(known.name));
+    let waits = waiting.as_ref().map(|waiting| waiting.message(known.name, known.carrier));
     let first = undone.clone().next().map(|(_, problem)| problem.message.to_string());
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {

@@ -66,11 +66,13 @@ struct Heard {
     event: Event,
     /// The uid of the LoadBalancer object that a Plan belongs to.
     owner: Option<Box<str>>,
+    /// Why a Plan is refused as a whole: the agent runs something else than its load balancer needs.
+    wrong: Option<Box<str>>,
 }
 
 impl Heard {
     fn now(event: Event) -> Self {
-        Self { at: Instant::now(), event, owner: None }
+        Self { at: Instant::now(), event, owner: None, wrong: None }
     }
 }
 
@@ -129,6 +131,7 @@ async fn serve<D: Driver>(
         report,
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
+        wrong: None,
         failed: None,
         owes_all: false,
         broken: BTreeSet::new(),
@@ -172,9 +175,11 @@ fn follow(
     let (client_of, namespace) = (client.clone(), options.namespace.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
     let name = load_balancer.clone();
+    let carrier = options.carrier;
     tasks.keep(watch_of("Plans", load_balancer), move |works| {
         let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
-        plans::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
+        let (metrics, listener) = (metrics.clone(), listener.clone());
+        plans::follow(client, namespace, name, metrics, carrier, listener, works)
     });
     let (client_of, namespace) = (client.clone(), options.namespace.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
@@ -266,6 +271,8 @@ struct Agent<D> {
     report: sync::watch::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
+    /// Why nothing is served: the agent runs something else than the load balancer needs.
+    wrong: Option<Box<str>>,
     /// Why the driver failed last. None: its last call worked.
     failed: Option<String>,
     /// Whether the driver lacks something that the resolver has already handed out, so that it needs a complete update.
@@ -353,9 +360,12 @@ impl<D: Driver> Agent<D> {
             if batch.iter().any(|heard| recall::is_answer(&heard.event)) {
                 self.memory.tell(recall::Event::Answered);
             }
-            for Heard { event, owner, .. } in batch.drain(..) {
+            for Heard { event, owner, wrong, .. } in batch.drain(..) {
                 if let Some(uid) = owner {
                     self.memory.owned(&uid);
+                }
+                if wrong.is_some() || matches!(event, Event::Apply(Object::Shard(..))) {
+                    self.refuse(wrong);
                 }
                 self.resolver.handle(event);
             }
@@ -375,6 +385,19 @@ impl<D: Driver> Agent<D> {
             }
             self.context.metrics.queue(&self.load_balancer, heard.len());
         }
+    }
+
+    /// The load balancer needs something else than the agent runs, or not any more: then nothing of it is served.
+    fn refuse(&mut self, wrong: Option<Box<str>>) {
+        if self.wrong == wrong {
+            return;
+        }
+        if let Some(wrong) = &wrong {
+            tracing::error!("{wrong}");
+            self.context.changes.tell(Change::Trouble(wrong.to_string()));
+        }
+        self.wrong = wrong;
+        self.tell_error();
     }
 
     /// Follows Nodes once some pool has them as members, and not before: Nodes are many and change often.
@@ -550,7 +573,8 @@ impl<D: Driver> Agent<D> {
             let all = all.join(", ");
             format!("{all}: ended by itself and is restarted; what is served may be out of date")
         };
-        let failed = self.said.trouble.clone().or_else(|| self.failed.clone());
+        let wrong = self.wrong.as_deref().map(str::to_owned);
+        let failed = wrong.or_else(|| self.said.trouble.clone()).or_else(|| self.failed.clone());
         failed.or_else(|| (!self.broken.is_empty()).then(broken))
     }
 

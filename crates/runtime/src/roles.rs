@@ -8,6 +8,7 @@ use crate::observe::Changes;
 use bowline_api::names;
 use bowline_api::provisioned_objects::Images;
 use bowline_core::members::MemberRules;
+use bowline_core::objects::Carrier;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -145,6 +146,8 @@ pub struct AgentOptions {
     pub cluster: Option<watch::Receiver<BTreeSet<String>>>,
     /// The uid of the LoadBalancer object. None: it is read from the Plans.
     pub uid: Option<String>,
+    /// What it runs. It serves no load balancer that needs something else. None: whatever the load balancer needs.
+    pub carrier: Option<Carrier>,
 }
 
 impl AgentOptions {
@@ -161,6 +164,7 @@ impl AgentOptions {
             state_ends_with_pod: false,
             cluster: None,
             uid: None,
+            carrier: None,
             members: MemberRules::default(),
         }
     }

@@ -4,10 +4,11 @@
 use super::read::{canonical, created, deleting, name, uid};
 use crate::provisioned_objects::Made;
 use crate::selector::{AllowedNamespaces, LabelSelector, NamespacesFrom};
-use crate::source::{Backends, LoadBalancerSource};
+use crate::source::{Backends, BareMetalType, LoadBalancerSource};
 use crate::{LoadBalancer, names};
 use bowline_core::ObjectKey;
 use bowline_core::addresses::Scope;
+use bowline_core::objects::Carrier;
 use bowline_core::objects::{self, Operator, Requirement};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource as _;
@@ -38,7 +39,21 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
         nodes: matches!(&spec.source, LoadBalancerSource::External(source) if source.backends == Backends::Nodes),
         external: matches!(spec.source, LoadBalancerSource::External(_)),
         source: canonical(&spec.source),
+        carrier: carrier(&spec.source),
         door: Made::of(load_balancer).map(|it| ObjectKey::new(it.namespace, it.service)),
+    }
+}
+
+/// What agents run for a source. None: no agent drives it.
+fn carrier(source: &LoadBalancerSource) -> Option<Carrier> {
+    match source {
+        LoadBalancerSource::Builtin(_) => Some(Carrier::Builtin),
+        LoadBalancerSource::BareMetalLoadBalancer(proxy) => Some(match proxy.type_ {
+            BareMetalType::Haproxy => Carrier::Haproxy,
+            BareMetalType::Nginx => Carrier::Nginx,
+        }),
+        LoadBalancerSource::Template(_) => Some(Carrier::Template),
+        _ => None,
     }
 }
 
@@ -123,6 +138,7 @@ mod tests {
             nodes: false,
             external: false,
             source: "{\"builtin\":{}}".into(),
+            carrier: Some(Carrier::Builtin),
             door: None,
         }
     }
@@ -163,6 +179,7 @@ mod tests {
             enforce_limits: false,
             nodes: true,
             external: true,
+            carrier: None,
             source: concat!(
                 r#"{"external":{"driver":"Alteon","primary":{"url":"https://lb"},"#,
                 r#""insecureSkipVerify":false,"mode":"Failover","backends":"Nodes","#,

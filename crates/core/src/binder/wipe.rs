@@ -33,7 +33,7 @@ impl Wipe {
             None | Some(Waiting::NoDriver | Waiting::Agent(Pending::NoAgent | Pending::NoPlan)) => {
                 Self::Done
             }
-            Some(why) => Self::Waits(why.message(name).into()),
+            Some(why) => Self::Waits(why.message(name, None).into()),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of the status of consumers and load balancers.
 
 use super::*;
+use crate::objects::Carrier;
 use crate::outcome::{Origin, Reason};
 
 fn web() -> ConsumerRef {
@@ -31,7 +32,7 @@ fn at(address: &str) -> Point {
 
 /// The status where no load balancer has a host name.
 fn told(outcome: &Outcome, progress: &Progress, written: Before<'_>) -> ConsumerStatus {
-    consumer(outcome, progress, written, |_| &[])
+    consumer(outcome, progress, written, |_| &[], None)
 }
 
 fn serves() -> Condition {
@@ -173,6 +174,7 @@ fn known(
 ) -> Known<'_, std::iter::Empty<&ConsumerRef>, std::iter::Empty<&Outcome>> {
     Known {
         name: "edge",
+        carrier: Some(Carrier::Builtin),
         verdict,
         addresses: Vec::new(),
         consumers: std::iter::empty(),
@@ -218,6 +220,19 @@ fn a_load_balancer_without_an_agent_says_how_to_start_one() {
         (LoadBalancerPhase::Pending, Some(message))
     );
     assert_eq!((status.programmed.holds, &*status.programmed.reason), (false, "NoAgent"));
+    for (carrier, flags) in [
+        (Carrier::Haproxy, " --driver haproxy"),
+        (Carrier::Nginx, " --driver nginx"),
+        (Carrier::Template, " --template FILE --output FILE"),
+    ] {
+        let waits = pending(Pending::NoAgent);
+        let known = Known { carrier: Some(carrier), ..known(Some(&waits)) };
+        let message = load_balancer(known).message.unwrap();
+        assert!(
+            message.ends_with(&format!("`bowline agent --load-balancer edge{flags}`")),
+            "{message}"
+        );
+    }
 }
 
 #[test]
@@ -318,7 +333,7 @@ fn who_moves_shows_the_name_that_serves_it_until_it_is_served_by_the_other() {
     }
     let shown = |progress: &Progress, shown: &[Point]| {
         let written = Before { points: shown, programmed: true };
-        let status = consumer(&outcome, progress, written, names);
+        let status = consumer(&outcome, progress, written, names, None);
         (status.points, status.programmed.holds)
     };
     assert_eq!(shown(&behind(), &by_name("old.example")), (by_name("old.example"), false));

@@ -69,7 +69,10 @@ async fn gather(
                 ))),
             },
         }
-        for Heard { event, .. } in batch.drain(..) {
+        for Heard { event, wrong, .. } in batch.drain(..) {
+            if let Some(wrong) = wrong {
+                return Err(RoleError::Template(wrong.into()));
+            }
             resolver.handle(event);
         }
         if resolver.needs_nodes() && !std::mem::replace(&mut follows_nodes, true) {

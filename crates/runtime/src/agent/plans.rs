@@ -6,6 +6,8 @@ use crate::keep::Works;
 use crate::metrics::Metrics;
 use crate::watch::{self, Seen, Selection};
 use bowline_api::{Plan, PlanSpec, convert, names};
+use bowline_core::key::ObjectKey;
+use bowline_core::objects::Carrier;
 use bowline_core::resolver::{Event, Kind, Object, Written};
 use bowline_core::vanished::{Namespace as Found, Vanished};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -27,6 +29,7 @@ pub(super) async fn follow(
     namespace: String,
     load_balancer: String,
     metrics: Metrics,
+    carrier: Option<Carrier>,
     listener: mpsc::Sender<Heard>,
     works: Works,
 ) {
@@ -37,6 +40,14 @@ pub(super) async fn follow(
     let name = load_balancer.clone();
     let read = move |seen: Seen<Plan>| {
         works.seen(&seen);
+        let wrong = match &seen {
+            Seen::Apply(plan) => carrier.and_then(|it| it.refuses(needed(plan)?, &name)),
+            _ => None,
+        };
+        if let (Seen::Apply(plan), Some(wrong)) = (&seen, wrong) {
+            let gone = Event::Delete(Kind::Shard, ObjectKey::new("", plan.name_any()));
+            return Some(Heard { wrong: Some(wrong.into()), ..Heard::now(gone) });
+        }
         let owner = match &seen {
             Seen::Apply(plan) => convert::owner_uid(&plan.metadata, &name),
             _ => None,
@@ -77,6 +88,8 @@ async fn pass_on(
             () = tokio::time::sleep(LOOK), if vanished.holds() => None,
         };
         let looks = match next.as_ref().map(|heard| &heard.event) {
+            // A Plan that is refused is there.
+            Some(Event::Delete(..)) if next.as_ref().is_some_and(|it| it.wrong.is_some()) => false,
             None | Some(Event::Delete(..) | Event::Done(_)) => true,
             Some(Event::Apply(_)) => {
                 known = true;
@@ -162,6 +175,11 @@ impl Ground {
             ),
         }
     }
+}
+
+/// What the agents of a load balancer have to run, as its Plan says.
+fn needed(plan: &Plan) -> Option<Carrier> {
+    Carrier::parse(plan.annotations().get(names::ANNOTATION_DRIVER)?)
 }
 
 /// Converts a Plan for the resolver. The leader that wrote it may be of another version.

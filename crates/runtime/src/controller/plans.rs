@@ -9,6 +9,7 @@ use bowline_core::clock::Uptime;
 use bowline_core::hash::PlanHash;
 use bowline_core::held_back::{HeldBack, Ready};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
+use bowline_core::objects::Carrier;
 use bowline_core::plan::Fragment;
 use bowline_core::planner::Record;
 use bowline_core::shard::{Items, Shards, Stamp, Write, json_size};
@@ -74,6 +75,8 @@ pub(super) struct PlanWrite {
     pub(super) name: String,
     /// The version that it replaces. None: the Plan is created.
     pub(super) version: Option<String>,
+    /// What the agents of the load balancer have to run.
+    pub(super) carrier: Option<Carrier>,
     load_balancer: Arc<str>,
     fragments: Vec<Arc<Fragment>>,
     unread: Vec<Unread>,
@@ -104,6 +107,9 @@ impl PlanWrite {
         let mut plan = Plan::new(&self.name, spec);
         plan.metadata = super::writer::owned(&self.name, &self.load_balancer, uid);
         plan.metadata.resource_version = self.version.clone();
+        plan.metadata.annotations = self
+            .carrier
+            .map(|it| [(names::ANNOTATION_DRIVER.to_owned(), it.name().to_owned())].into());
         plan
     }
 }
@@ -393,6 +399,7 @@ impl Plans {
         Some(PlanWrite {
             name: names::plan_name(load_balancer, index),
             version: self.packed.version(index).map(ToOwned::to_owned),
+            carrier: None,
             load_balancer: Arc::clone(load_balancer),
             write,
             fragments,

@@ -3,7 +3,7 @@
 use crate::addresses::Wish;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{
-    AllowedNamespaces, Backend, BackendPort, ClassParameters, Exposure, Family, Ingress,
+    AllowedNamespaces, Backend, BackendPort, Carrier, ClassParameters, Exposure, Family, Ingress,
     IngressClass, IngressPath, IngressRule, IngressTls, LoadBalancer, LoadBalancerClaim, Namespace,
     Placement, Service, ServiceClass, ServicePort, TlsContent, TlsSecret, Tuning,
 };
@@ -91,6 +91,7 @@ pub(super) fn lb(name: &str) -> LoadBalancer {
         enforce_limits: false,
         nodes: false,
         external: false,
+        carrier: Some(Carrier::Builtin),
         source: r#"{"builtin":{}}"#.into(),
         door: None,
     }

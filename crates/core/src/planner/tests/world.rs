@@ -526,7 +526,7 @@ prop_compose! {
         LoadBalancer {
             name, uid, deleting, addresses, http_port, https_port: 443, allowed,
             claim: claim.map(|(claim, uid)| (key(claim), uid)), counted: false, regex_hosts, enforce_limits: regex_hosts, nodes, external,
-            source: source.into(), door: None, created: 0, address_pool: None, scope: None,
+            source: source.into(), carrier: None, door: None, created: 0, address_pool: None, scope: None,
         }
     }
 }

@@ -47,6 +47,7 @@ impl State {
             lb.as_ref().map(|lb| self.undone(lb, &outcome.consumer)).unwrap_or_default();
         let progress = status::progress(verdict.as_ref(), planned.change, undone, unlisted);
         let names = |lb: &str| self.provisions.hostnames(lb);
+        let carrier = lb.as_ref().and_then(|lb| self.planner.load_balancer(lb)?.carrier);
         let mut same_points = false;
         let patch = match kind {
             ConsumerKind::Service => {
@@ -55,7 +56,7 @@ impl State {
                     points: &render::points_of_service(&shown.status),
                     programmed: render::is_programmed(&shown.status),
                 };
-                let want = status::consumer(outcome, &progress, written, names);
+                let want = status::consumer(outcome, &progress, written, names, carrier);
                 same_points = want.points == written.points;
                 let dns = holder.as_ref().and_then(|holder| self.name_condition(holder));
                 let joint = lb.as_ref().and_then(|lb| self.agents.joint(lb));
@@ -71,7 +72,7 @@ impl State {
                 let Some(shown) = self.boards.ingresses.get(key) else { return Next::Nothing };
                 let points = render::points_of_ingress(&shown.status);
                 let written = status::Before { programmed: !points.is_empty(), points: &points };
-                let want = status::consumer(outcome, &progress, written, names);
+                let want = status::consumer(outcome, &progress, written, names, carrier);
                 render::ingress(&want.points, shown).map(|patch| (patch, Tried::at(&shown.version)))
             }
         };

@@ -56,6 +56,7 @@ impl State {
         let undone: Vec<_> = reported.cloned().collect();
         let want = status::load_balancer(Known {
             name: lb,
+            carrier: known.carrier,
             verdict: verdict.as_ref(),
             addresses: self.addresses_in_force(known, verdict.as_ref()),
             consumers: self.planner.consumers(lb),
