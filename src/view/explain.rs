@@ -14,9 +14,8 @@ use bowline_core::outcome::{Problem, Reason, State};
 use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
 use bowline_core::point::Point;
 use bowline_core::status::Waiting;
-use bowline_core::update::{Extent, ListenerKey};
+use bowline_core::update::ListenerKey;
 use serde::Serialize;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The kind of object to explain.
@@ -100,7 +99,7 @@ pub(super) struct ListenerView {
     /// Host names by which it is reached, if its address is unknown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) hostnames: Vec<Arc<str>>,
-    /// Whether an agent could not open it.
+    /// Whether no agent could open it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) closed: bool,
     /// The display name of the pool; None if rules decide.
@@ -143,7 +142,7 @@ pub(super) struct PoolView {
 pub(super) struct ProblemView {
     pub(super) reason: String,
     pub(super) message: String,
-    /// What helps, where the message does not say it.
+    /// What helps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) remedy: Option<String>,
 }
@@ -354,14 +353,7 @@ pub(super) fn all_listeners(
 ) -> Vec<ListenerView> {
     let names = facts.hostnames(load_balancer);
     let agents = facts.agents.get(load_balancer);
-    let refused = agents.map_or(&[][..], |it| &it.joint.refused);
-    let shut: BTreeSet<_> = refused
-        .iter()
-        .filter_map(|it| match it.extent {
-            Extent::Listener(key) => Some(key),
-            _ => None,
-        })
-        .collect();
+    let shut = agents.map(|it| it.joint.shut.clone()).unwrap_or_default();
     let pools: Vec<&Pool> = parts.iter().flat_map(|part| &part.pools).collect();
     let name = |wanted: &str| {
         let found = pools.iter().find(|pool| &*pool.name == wanted);

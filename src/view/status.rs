@@ -214,7 +214,7 @@ impl AppliedView {
             }
             Applied::Yes | Applied::Older | Applied::NotRecorded | Applied::Nothing => return None,
         };
-        let (reason, message) = (waiting.reason().to_owned(), waiting.message(load_balancer));
+        let (reason, message) = (waiting.reason().to_owned(), waiting.message(load_balancer, None));
         Some(ProblemView { reason, message, remedy: None })
     }
 }

@@ -18,6 +18,8 @@ pub const HOLD: Duration = Duration::from_secs(2);
 pub const START: Duration = Duration::from_secs(8);
 /// The least time between two reports of one pool.
 pub const GAP: Duration = Duration::from_secs(5);
+/// The same while only counts and names differ: endpoints that come and go must not cause writes.
+pub const LONG_GAP: Duration = Duration::from_secs(60);
 
 /// An event for the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ struct Watched {
     /// Whether it never had a ready member.
     fresh: bool,
     state: State,
-    /// Since when the pool is in a state of this kind.
+    /// Since when the pool is in another kind of state than it was reported in.
     since: Uptime,
     told: State,
     /// When it was reported last. None: never.
@@ -95,7 +97,8 @@ impl Watched {
         if self.state == self.told {
             return None;
         }
-        let rest = self.told_at.map_or(Uptime::ZERO, |at| at + GAP);
+        let gap = if self.state.kind() == self.told.kind() { LONG_GAP } else { GAP };
+        let rest = self.told_at.map_or(Uptime::ZERO, |at| at + gap);
         let hold = if self.fresh { START } else { HOLD };
         Some(rest.max(self.since + hold))
     }
@@ -107,8 +110,7 @@ impl Watched {
             State::Good => return None,
             State::Empty => {
                 let message = format!(
-                    "Service {namespace}/{name}{port} has no ready endpoint, so clients get no answer: see \
-                     `kubectl -n {namespace} get pods,endpointslices`"
+                    "Service {namespace}/{name}{port} has no ready endpoint, so clients get no answer"
                 );
                 (Reason::NoEndpoints, message)
             }
@@ -118,8 +120,7 @@ impl Watched {
                     (some.join(", "), if *failing > named.len() { ", …" } else { "" });
                 if failing >= ready {
                     let message = format!(
-                        "no endpoint of Service {namespace}/{name}{port} answers ({some}{more}): check that its Pods \
-                         listen at the target port and that the load balancer can reach them"
+                        "no endpoint of Service {namespace}/{name}{port} answers ({some}{more})"
                     );
                     (Reason::EndpointsDown, message)
                 } else {
@@ -189,7 +190,8 @@ impl Health {
             }
             _ => State::Good,
         };
-        if state.kind() != watched.state.kind() {
+        // A pool that fails in changing ways fails all the time.
+        if watched.state.kind() == watched.told.kind() && state.kind() != watched.told.kind() {
             watched.since = now;
         }
         watched.state = state;

@@ -3,12 +3,11 @@
 //! controller calls it before it renders a status.
 
 use crate::key::{ConsumerKind, ConsumerRef};
-use crate::outcome::Reason;
+use crate::outcome::{Problem, Reason};
 use crate::programmed::Verdict;
 use crate::replicas::Joint;
 use crate::status::{self, Condition, Undone};
 use crate::update::{Extent, ListenerKey, Refusal};
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// What not all agents do for a consumer, and how many refusals they do not name that may be of it. `withheld` are the
@@ -35,19 +34,19 @@ pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
     let ill = joint.refused.iter().filter(|it| it.problem.reason.is_health());
     let problems: Vec<_> =
         ill.filter(|it| it.consumer == *consumer).map(|it| it.problem.clone()).collect();
-    status::worst(&problems).map(|(reason, message)| Condition { holds: true, reason, message })
+    status::first_few(&problems).map(|(reason, message)| Condition { holds: true, reason, message })
 }
 
 /// Whether a load balancer does less than it should: a listener that is not open, or a pool without an endpoint that
 /// answers. False without a reason to say so: everything is open.
 pub fn load_balancer_degraded(joint: &Joint) -> Condition {
     let counts = |it: &&Refusal| match &it.extent {
-        Extent::Listener(_) => it.unserved().is_none(),
+        Extent::Listener(_) => it.closes().is_some(),
         _ => matches!(it.problem.reason, Reason::NoEndpoints | Reason::EndpointsDown),
     };
     let problems: Vec<_> =
         joint.refused.iter().filter(counts).map(|it| it.problem.clone()).collect();
-    match status::worst(&problems) {
+    match status::first_few(&problems) {
         Some((reason, message)) => Condition { holds: true, reason, message },
         None => Condition {
             holds: false,
@@ -58,19 +57,18 @@ pub fn load_balancer_degraded(joint: &Joint) -> Condition {
     }
 }
 
-/// Whether agents could open none of these listeners, of which there is at least one.
-pub fn is_closed(joint: &Joint, listeners: impl IntoIterator<Item = ListenerKey>) -> bool {
-    let shut: BTreeSet<_> = joint
-        .refused
-        .iter()
-        .filter(|it| it.unserved().is_none())
-        .filter_map(|it| match it.extent {
-            Extent::Listener(key) => Some(key),
-            _ => None,
-        })
-        .collect();
+/// Why no listener of a load balancer is open. None: one is, or there is none to open.
+pub fn closed_entirely(
+    joint: &Joint,
+    listeners: impl IntoIterator<Item = ListenerKey>,
+) -> Option<&Problem> {
     let mut listeners = listeners.into_iter().peekable();
-    !shut.is_empty() && listeners.peek().is_some() && listeners.all(|key| shut.contains(&key))
+    let first = *listeners.peek()?;
+    if joint.shut.is_empty() || !listeners.all(|key| joint.shut.contains(&key)) {
+        return None;
+    }
+    let why = joint.refused.iter().find(|it| it.closes() == Some(first));
+    why.map(|it| &it.problem)
 }
 
 /// What agents could not open of all `listeners` on a load balancer, and how many refusals they do not name. A listener
@@ -109,7 +107,6 @@ pub fn addresses_in_force(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outcome::Problem;
     use crate::plan::Transport;
     use crate::programmed::{Pending, Phase};
 
@@ -178,11 +175,16 @@ mod tests {
     #[test]
     fn a_load_balancer_is_closed_when_none_of_its_listeners_is_open() {
         let lb = consumer(ConsumerKind::LoadBalancer, "edge");
-        let joint = joint(vec![refusal(&lb, Reason::BindFailed, 80)]);
-        assert!(is_closed(&joint, [listener(80)]));
-        assert!(!is_closed(&joint, [listener(80), listener(443)]));
-        assert!(!is_closed(&joint, []));
-        assert!(!is_closed(&Joint::default(), [listener(80)]));
+        let closed = refusal(&lb, Reason::BindFailed, 80);
+        let (why, shut) = (closed.problem.clone(), [listener(80)].into());
+        let joint = Joint { refused: vec![closed], shut, ..Joint::default() };
+        assert_eq!(closed_entirely(&joint, [listener(80)]), Some(&why));
+        assert_eq!(closed_entirely(&joint, [listener(80), listener(443)]), None);
+        assert_eq!(closed_entirely(&joint, []), None);
+        assert_eq!(closed_entirely(&Joint::default(), [listener(80)]), None);
+        // Another agent has opened it.
+        let one = Joint { shut: Default::default(), ..joint };
+        assert_eq!(closed_entirely(&one, [listener(80)]), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::hash::PlanHash;
 use crate::programmed::LeaseReport;
 use crate::report::Unlisted;
 use crate::status::MOST_ADDRESSES;
-use crate::update::{Extent, Refusal};
+use crate::update::{Extent, ListenerKey, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -88,6 +88,8 @@ pub struct Joint {
     pub unlisted: Unlisted,
     /// The addresses of the load balancer.
     pub addresses: Vec<IpAddr>,
+    /// The listeners that none of them could open.
+    pub shut: BTreeSet<ListenerKey>,
 }
 
 #[derive(Clone, Debug)]
@@ -291,7 +293,13 @@ impl Joint {
             }
         }
         let unlisted = said.iter().fold(Unlisted::default(), |all, it| all.with(&it.unlisted));
-        Self { refused, unlisted, addresses }
+        let closes = |one: &Said, key: &ListenerKey| {
+            let here = one.addresses.is_empty() || one.addresses.contains(&key.address);
+            !here || one.refused.iter().any(|it| it.closes() == Some(*key))
+        };
+        let shut = refused.iter().filter_map(Refusal::closes);
+        let shut = shut.filter(|key| said.iter().all(|one| closes(one, key))).collect();
+        Self { refused, unlisted, addresses, shut }
     }
 }
 

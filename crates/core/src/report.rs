@@ -81,11 +81,13 @@ enum Tier {
     Shared,
     Unserved,
     Part,
+    Health,
 }
 
 fn tier(refusal: &Refusal) -> Tier {
     match refusal.consumer.kind {
         ConsumerKind::LoadBalancer => Tier::Shared,
+        _ if refusal.problem.reason.is_health() => Tier::Health,
         _ if is_part(refusal) && refusal.unserved().is_none() => Tier::Part,
         _ => Tier::Unserved,
     }

@@ -317,7 +317,7 @@ fn still_served(why: &Waiting, reached: &Reached, shown: &[Point]) -> Vec<Point>
 }
 
 /// The reason of the first of these problems, and a message with the first few. None: there are no problems.
-pub(crate) fn worst(problems: &[Problem]) -> Option<(Arc<str>, Arc<str>)> {
+pub(crate) fn first_few(problems: &[Problem]) -> Option<(Arc<str>, Arc<str>)> {
     let first = problems.first()?;
     let named: Vec<_> = problems.iter().take(MOST_NAMED).map(|it| &*it.message).collect();
     let mut message = named.join("; ");
@@ -329,7 +329,7 @@ pub(crate) fn worst(problems: &[Problem]) -> Option<(Arc<str>, Arc<str>)> {
 
 /// Not in force, or not all of it.
 fn not_all(problems: &[Problem], rest: bool) -> Condition {
-    let (reason, mut message) = worst(problems).unwrap_or_default();
+    let (reason, mut message) = first_few(problems).unwrap_or_default();
     if rest {
         message = format!("{message}; the rest is served").into();
     }
@@ -356,7 +356,7 @@ pub enum LoadBalancerPhase {
     Pending,
     /// It has.
     Running,
-    /// The objects behind it could not be wiped or removed.
+    /// The objects behind it could not be wiped or removed, or none of its listeners is open.
     Failed,
 }
 
@@ -401,8 +401,8 @@ pub struct Known<'a, C, R> {
     pub made: Option<&'a Condition>,
     /// Whether it has the addresses of its AddressPool. None: it requests none.
     pub assigned: Option<&'a Condition>,
-    /// Whether none of its listeners is open.
-    pub closed: bool,
+    /// Why none of its listeners is open. None: one is, or it has none.
+    pub closed: Option<&'a Problem>,
     /// Whether it is being deleted.
     pub deleting: bool,
 }
@@ -431,7 +431,6 @@ pub fn load_balancer<'a>(
         .map(|it| (Arc::clone(&it.0.namespace), it));
     let refused = fair::share(refused, MOST_REFUSED);
     let waits = waiting.as_ref().map(|waiting| waiting.message(known.name, known.carrier));
-    let first = undone.clone().next().map(|(_, problem)| problem.message.to_string());
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {
         (Some(waiting), _) => Condition {
@@ -449,9 +448,9 @@ pub fn load_balancer<'a>(
     let (phase, message) = match (known.unreclaimed, waits) {
         (Some(why), _) => (LoadBalancerPhase::Failed, Some(why.to_owned())),
         (None, Some(waits)) => (LoadBalancerPhase::Pending, unmade.or(Some(waits))),
-        (None, None) if known.closed => {
-            let why = first.unwrap_or_default();
-            (LoadBalancerPhase::Failed, Some(format!("no listener is open: {why}")))
+        (None, None) if known.closed.is_some() => {
+            let why = known.closed.map(|it| format!("no listener is open: {}", it.message));
+            (LoadBalancerPhase::Failed, why)
         }
         (None, None) => {
             let leaving = known.deleting.then(|| LEAVING.to_owned());

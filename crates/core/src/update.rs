@@ -245,6 +245,14 @@ impl Refusal {
         contested.then(|| (self.consumer.clone(), self.extent.clone()))
     }
 
+    /// The listener that an agent could not open. One that it serves for another consumer is open.
+    pub fn closes(&self) -> Option<ListenerKey> {
+        match self.extent {
+            Extent::Listener(key) if self.unserved().is_none() => Some(key),
+            _ => None,
+        }
+    }
+
     /// The consumer of which an agent serves nothing because it cannot read its fragment. A leader that cannot read the
     /// fragment either plans the consumer anew. While an agent serves what it could read last, or can read the
     /// fragment, the fragment stays.

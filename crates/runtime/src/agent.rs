@@ -519,6 +519,7 @@ impl<D: Driver> Agent<D> {
                     self.context.changes.tell(change);
                 }
                 self.context.metrics.members(&self.load_balancer, self.tally.members());
+                self.health.handle(health::Event::Failing(report.failing.clone()), clock::now());
                 (self.said, self.given) = (report, None);
                 let error = self.error();
                 self.report.send_modify(|said| {
@@ -607,6 +608,15 @@ impl<D: Driver> Agent<D> {
 
     /// The driver reports something else about what it was given before.
     fn reported(&mut self, report: bowline_core::update::Report) {
+        let (failing, before) = (&report.failing, &mut self.said.failing);
+        if failing != before && self.given.is_some() {
+            self.health.handle(health::Event::Failing(failing.clone()), clock::now());
+            before.clone_from(failing);
+            // Health waits before it reports, so most of the time there is nothing else to do.
+            if report == self.said && !self.health.take(clock::now()) {
+                return;
+            }
+        }
         // Without a plan nothing is in force.
         if let Some(hash) = self.given {
             self.applied(&Update { hash, ..Update::default() }, report);

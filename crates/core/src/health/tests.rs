@@ -108,6 +108,27 @@ fn a_pool_is_told_apart_by_whether_any_member_answers() {
 }
 
 #[test]
+fn a_pool_that_fails_in_changing_ways_is_reported() {
+    let mut health = Health::default();
+    health.handle(pool(2), seconds(0));
+    health.handle(failing(2), seconds(1));
+    health.handle(pool(0), seconds(2));
+    health.handle(pool(2), seconds(3));
+    assert!(health.take(seconds(3)));
+    assert_eq!(reasons(&health), [Reason::EndpointsDown]);
+}
+
+#[test]
+fn endpoints_that_come_and_go_beside_one_that_fails_are_seldom_reported() {
+    let mut health = Health::default();
+    health.handle(pool(3), seconds(0));
+    health.handle(failing(1), seconds(0));
+    assert!(health.take(seconds(2)));
+    health.handle(pool(4), seconds(3));
+    assert_eq!(health.wake_at(), Some(seconds(2) + LONG_GAP));
+}
+
+#[test]
 fn a_pool_that_is_removed_is_reported_no_longer() {
     let mut health = Health::default();
     health.handle(pool(0), seconds(0));

@@ -255,12 +255,15 @@ impl Pools {
         given.filter(|(_, it)| it.members.iter().any(there)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// A pool of the driver: its consumer, the pool, and the number of its ready members.
+    /// A pool of the driver: its consumer, the pool, and the number of its ready members. None: the driver does not have
+    /// it, or all of its endpoints are left out.
     pub(super) fn given(&self, name: &str) -> Option<(&ConsumerRef, &Pool, usize)> {
         let entry = self.pools.get(name)?;
         let ((part, _), given) = (entry.pieces.first()?, entry.given.as_ref()?);
         let ready = given.members.iter().filter(|it| it.state == MemberState::Ready).count();
-        Some((&part.key.0, &given.pool, ready))
+        // Endpoints that the agent itself leaves out are reported as such.
+        let told = ready > 0 || !self.left_out.contains_key(name);
+        told.then_some((&part.key.0, &given.pool, ready))
     }
 
     /// Whether anything else is left out than at the last call.

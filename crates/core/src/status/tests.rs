@@ -184,7 +184,7 @@ fn known(
         unreclaimed: None,
         made: None,
         assigned: None,
-        closed: false,
+        closed: None,
         deleting: false,
     }
 }

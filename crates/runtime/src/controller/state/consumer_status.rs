@@ -60,7 +60,16 @@ impl State {
                 same_points = want.points == written.points;
                 let dns = holder.as_ref().and_then(|holder| self.name_condition(holder));
                 let joint = lb.as_ref().and_then(|lb| self.agents.joint(lb));
-                let degraded = joint.and_then(|it| in_force::degraded(it, &outcome.consumer));
+                let degraded = match &progress {
+                    Progress::Applied(_) => {
+                        joint.and_then(|it| in_force::degraded(it, &outcome.consumer))
+                    }
+                    // An agent that starts has found nothing yet, and one that is silent says nothing.
+                    Progress::Waiting(_) => render::condition_of(
+                        &shown.status.conditions,
+                        names::CONDITION_SERVICE_DEGRADED,
+                    ),
+                };
                 let optional = [
                     (names::CONDITION_ADDRESS_FROM_DNS, dns),
                     (names::CONDITION_SERVICE_DEGRADED, degraded),
@@ -110,7 +119,7 @@ impl State {
         let dns = self.name_condition(&holder);
         let optional = [
             (names::CONDITION_ADDRESS_FROM_DNS, dns),
-            // No agent serves it, so nobody knows.
+            // No agent serves it.
             (names::CONDITION_SERVICE_DEGRADED, None),
         ];
         match render::service(&want, render::IP_MODE_ALONE, optional, shown, clock) {

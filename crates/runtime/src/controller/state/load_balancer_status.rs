@@ -11,6 +11,7 @@ use bowline_core::clock::Uptime;
 use bowline_core::in_force::{self, OwnAddresses};
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::objects::LoadBalancer;
+use bowline_core::outcome::Problem;
 use bowline_core::programmed::{Pending, Verdict};
 use bowline_core::status::{self, Condition, Known, Waiting};
 use k8s_openapi::jiff::Timestamp;
@@ -66,7 +67,7 @@ impl State {
             unreclaimed: render::unreclaimed(before),
             made: made.as_ref(),
             assigned: assigned.as_ref(),
-            closed: self.is_closed(lb),
+            closed: self.closed(lb),
             deleting: known.deleting,
         });
         let hostnames = self.provisions.hostnames(lb);
@@ -85,7 +86,12 @@ impl State {
                     render::with_condition(before, type_, &assigned, shown.generation, clock);
             }
         }
-        if let Some(joint) = self.agents.joint(lb) {
+        let joint = self.agents.joint(lb);
+        if joint.is_none() {
+            rendered.conditions.retain(|it| it.type_ != names::CONDITION_DEGRADED);
+        }
+        // While no agent has applied the plan, the condition stays as it is.
+        if let Some(joint) = joint.filter(|_| waiting.is_none()) {
             let degraded = in_force::load_balancer_degraded(joint);
             rendered.conditions = render::with_condition(
                 &rendered.conditions,
@@ -117,9 +123,9 @@ impl State {
         bowline_core::addresses::assigned(decision, before)
     }
 
-    /// Whether none of the listeners of a load balancer is open.
-    fn is_closed(&self, lb: &Arc<str>) -> bool {
-        self.agents.joint(lb).is_some_and(|it| in_force::is_closed(it, self.listeners_on(lb)))
+    /// Why no listener of a load balancer is open. None: one is, or it has none.
+    fn closed(&self, lb: &Arc<str>) -> Option<&Problem> {
+        in_force::closed_entirely(self.agents.joint(lb)?, self.listeners_on(lb))
     }
 
     /// The addresses that the status of a load balancer shows.
