@@ -232,8 +232,10 @@ async fn two_controllers_without_election_never_fight() {
     }
     let leases: Api<Lease> = Api::namespaced(client.clone(), "bowline-system");
     let lease = leases.get("bowline-controller").await.unwrap();
-    let said =
-        json!({"bowline.dev/default-class": "true", "bowline.dev/default-load-balancer": "edge"});
+    let said = json!({
+        "bowline.dev/default-class": "true", "bowline.dev/default-load-balancer": "edge",
+        "bowline.dev/version": env!("CARGO_PKG_VERSION"),
+    });
     assert_eq!(json!(lease.metadata.annotations), said, "how they are set is said all the same");
     assert_eq!(lease.spec.unwrap_or_default().holder_identity, None);
     // One controller is killed: the other goes on.

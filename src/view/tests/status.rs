@@ -202,7 +202,7 @@ fn a_namespace_sees_its_own_consumers_and_the_load_balancers_that_concern_it() {
     let other = status("other");
     assert_eq!(
         other.text(),
-        "Controller: one leads, heard of 2 s ago by this machine's clock\n\n\
+        "Controller: one leads, last seen 2 s ago\n\n\
          No load balancer serves namespace \"other\".\n"
     );
     let mut claimed = settled();
