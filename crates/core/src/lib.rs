@@ -23,7 +23,6 @@
 
 pub mod addresses;
 pub mod admission;
-pub mod announce;
 pub mod arrivals;
 pub mod backoff;
 pub mod binder;
@@ -34,6 +33,7 @@ pub mod clock;
 pub mod cookies;
 pub mod dns;
 pub mod election;
+pub mod event_correlator;
 pub mod exposed;
 pub mod expression;
 pub mod fair;

@@ -36,9 +36,9 @@ mod watches;
 mod work;
 mod writer;
 
-use crate::announcer;
 use crate::dns::{self, Dns, DnsOptions};
 use crate::elect::{self, Leadership, Settings};
+use crate::event_recorder;
 use crate::keep::Alarm;
 use crate::roles::{Context, ControllerOptions, RoleError};
 use bowline_api::LoadBalancerClass;
@@ -125,13 +125,13 @@ async fn lead(
         (Leadership::always(), alarm.spawn("the writer of settings", said))
     };
     let client = elect::guard(&client, &leadership);
-    let (announcements, announcing) = announcer::start(
+    let (recorder, recording) = event_recorder::start(
         client.clone(),
         bowline_api::names::MANAGER_CONTROLLER,
         options.identity.clone(),
         context.metrics.clone(),
     );
-    let announcing = alarm.spawn("the writer of Events", announcing);
+    let recording = alarm.spawn("the writer of Events", recording);
     let dns = options
         .dns
         .clone()
@@ -153,7 +153,7 @@ async fn lead(
         State::new(config, addresses).on(ground, options.images, options.deny_members),
         Writer { client, namespace: options.namespace },
         leadership,
-        announcements,
+        recorder,
         names,
         context,
     );
@@ -170,7 +170,7 @@ async fn lead(
     };
     watches.shutdown().await;
     keeping.abort();
-    announcing.abort();
+    recording.abort();
     resolving.abort();
     // The release is a courtesy to the next leader, which otherwise waits for the Lease to expire.
     let _ = tokio::time::timeout(Duration::from_secs(3), election).await;

@@ -4,7 +4,6 @@
 
 pub mod admin;
 pub mod agent;
-mod announcer;
 pub mod apply;
 mod causes;
 mod clock;
@@ -13,6 +12,7 @@ pub mod dns;
 mod elect;
 #[cfg(feature = "apiserver")]
 pub mod embedded;
+mod event_recorder;
 mod keep;
 pub mod lease;
 #[cfg(feature = "apiserver")]

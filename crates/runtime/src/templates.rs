@@ -12,16 +12,16 @@ mod machine;
 
 pub use machine::machine_addresses;
 
-use crate::announcer::{self, Announcements};
+use crate::event_recorder::{self, EventRecorder};
 use crate::keep::{Alarm, Keeper};
 use crate::metrics::Phase;
 use crate::random;
 use crate::roles::{Context, RoleError};
 use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
-use bowline_core::announce::{Announcement, Severity};
 use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
+use bowline_core::event_correlator::{EventDraft, Severity};
 use bowline_core::exposed::held::Held;
 use bowline_core::exposed::view::{Machine, Settings, Told, View};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
@@ -86,11 +86,11 @@ pub async fn run(
     drop(sender);
     let identity = options.identity.clone();
     let metrics = context.metrics.clone();
-    let (announcements, announcing) =
-        announcer::start(client, names::MANAGER_AGENT, identity, metrics);
-    announcements.speak(true);
+    let (recorder, recording) =
+        event_recorder::start(client, names::MANAGER_AGENT, identity, metrics);
+    recorder.set_enabled(true);
     let mut alarm = Alarm::default();
-    let announcing = alarm.spawn("the writer of Events", announcing);
+    let recording = alarm.spawn("the writer of Events", recording);
     let mut exposed = Exposed::new();
     let holders = publisher.holders().map_err(|error| RoleError::Template(error.to_string()))?;
     if let Some(text) = holders {
@@ -107,7 +107,7 @@ pub async fn run(
         options,
         publisher,
         context,
-        announcements,
+        recorder,
         said: BTreeSet::new(),
         backoff: Backoff::new(Duration::from_millis(500), Duration::from_secs(30)),
     };
@@ -120,7 +120,7 @@ pub async fn run(
     role.context.readiness.reached(FIRST);
     drop(role);
     // The last Events are still written, if that does not take long.
-    let _ = tokio::time::timeout(Duration::from_secs(2), announcing).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), recording).await;
     done
 }
 
@@ -191,8 +191,8 @@ struct Role {
     options: TemplateOptions,
     publisher: Publisher,
     context: Context,
-    announcements: Announcements,
-    /// What was announced about objects and still holds.
+    recorder: EventRecorder,
+    /// The problems that have an Event and still hold, by object.
     said: BTreeSet<Told>,
     backoff: Backoff,
 }
@@ -377,12 +377,12 @@ impl Role {
         }
     }
 
-    /// Announces problems that were not announced before.
+    /// Records an Event for each problem that has none yet.
     fn tell(&mut self, told: BTreeSet<Told>) {
         for Told { consumer, problem } in told.difference(&self.said) {
             tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
             self.context.metrics.error(problem.reason.to_string());
-            self.announcements.say(Announcement {
+            self.recorder.record(EventDraft {
                 object: consumer.clone().into(),
                 severity: Severity::Warning,
                 reason: problem.reason.to_string().into(),

@@ -7,7 +7,7 @@ use super::record::{HolderKind, HolderRef, Port};
 use super::request::AddressRequest;
 use super::share::Clash;
 use super::waiters::Wait;
-use crate::announce::{Announcement, Severity};
+use crate::event_correlator::{EventDraft, Severity};
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::{Family, Timestamp};
 use crate::outcome::{Reason, quote};
@@ -100,7 +100,7 @@ pub struct Notice {
 
 impl Notice {
     /// The Event. None for an ExternalIP, which is told by its conditions.
-    pub fn announcement(self) -> Option<Announcement> {
+    pub fn event(self) -> Option<EventDraft> {
         let HolderRef { key, kind, uid } = self.holder;
         let kind = match kind {
             HolderKind::Service => ConsumerKind::Service,
@@ -113,7 +113,7 @@ impl Notice {
                 Severity::Warning
             }
         };
-        Some(Announcement {
+        Some(EventDraft {
             object: ConsumerRef { kind, namespace: key.namespace, name: key.name, uid }.into(),
             severity,
             reason: format!("{:?}", self.kind).into(),

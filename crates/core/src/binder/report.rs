@@ -1,7 +1,7 @@
 //! What the status of claims and load balancers says of a binding: one word for programs, a sentence for people. The
 //! status is parsed into the same values, so that a report is written only when it differs. Nothing is decided here.
 
-use crate::announce::{About, Announcement, Severity};
+use crate::event_correlator::{About, EventDraft, Severity};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
 use crate::resources::Amounts;
@@ -97,8 +97,8 @@ impl ClaimReport {
     }
 
     /// The Event for the owner of a claim when its status becomes this.
-    pub fn announcement(&self, claim: &ObjectKey, uid: &Arc<str>) -> Announcement {
-        Announcement {
+    pub fn event(&self, claim: &ObjectKey, uid: &Arc<str>) -> EventDraft {
+        EventDraft {
             object: About::Claim { key: claim.clone(), uid: uid.clone() },
             severity: match self.reason {
                 ClaimReason::Bound
@@ -143,12 +143,12 @@ impl fmt::Display for Binding {
 
 impl Report {
     /// The Event for administrators when the status of a load balancer becomes this, after `before`.
-    pub fn announcement(
+    pub fn event(
         &self,
         before: Option<&Self>,
         name: &Arc<str>,
         uid: &Arc<str>,
-    ) -> Option<Announcement> {
+    ) -> Option<EventDraft> {
         let failed = |it: &Self| it.failed.clone();
         let (severity, reason, message) = match (&self.failed, before) {
             (Some(why), before) if before.and_then(failed).as_ref() != Some(why) => {
@@ -171,7 +171,7 @@ impl Report {
         };
         let (kind, namespace) = (ConsumerKind::LoadBalancer, "".into());
         let object = ConsumerRef { kind, namespace, name: name.clone(), uid: uid.clone() };
-        Some(Announcement { object: object.into(), severity, reason: reason.into(), message })
+        Some(EventDraft { object: object.into(), severity, reason: reason.into(), message })
     }
 }
 

@@ -14,11 +14,11 @@ use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
 use bowline_api::convert::{self, Ground};
 use bowline_api::names;
-use bowline_core::announce::Announcement;
 use bowline_core::binder::{
     self, Binder, Class, Event, Id, Job, Kind, Object, Op, Phase, Subject, Tie,
 };
 use bowline_core::clock::Uptime;
+use bowline_core::event_correlator::EventDraft;
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::{Namespace, Version};
 use bowline_core::relist::Missing;
@@ -40,8 +40,8 @@ pub(super) struct BindingShell {
     missing_classes: Missing<Arc<str>>,
     on_balancers: BTreeMap<Arc<str>, binder::Write>,
     on_claims: BTreeMap<ObjectKey, binder::Write>,
-    /// Events to announce when their write has succeeded.
-    news: BTreeMap<Id, Announcement>,
+    /// Events to record when their write has succeeded.
+    news: BTreeMap<Id, EventDraft>,
     look_for: BTreeSet<Subject>,
     jobs: BTreeMap<Arc<str>, Job>,
     /// Whether the machine has received all consumers of claims once.
@@ -187,13 +187,9 @@ impl BindingShell {
         }
     }
 
-    /// Takes the machine's decisions. `news` gives the Event to announce after a write: it is computed now, because the
+    /// Takes the machine's decisions. `news` gives the Event to record after a write: it is computed now, because the
     /// watch may show the write before its answer arrives.
-    pub(super) fn decide(
-        &mut self,
-        news: impl Fn(&Op) -> Option<Announcement>,
-        outbox: &mut Outbox,
-    ) {
+    pub(super) fn decide(&mut self, news: impl Fn(&Op) -> Option<EventDraft>, outbox: &mut Outbox) {
         if !self.leads {
             return;
         }
@@ -398,7 +394,7 @@ impl BindingShell {
             }
         }
         let news = self.news.remove(&id).filter(|_| matches!(answer, StepReply::Ok(_)));
-        news.into_iter().for_each(|event| outbox.announce(event));
+        news.into_iter().for_each(|event| outbox.record(event));
         self.tell(Event::Written { id, result: answer.written() });
     }
 }
@@ -422,21 +418,21 @@ fn next_ingress(
     Next::Write(Write::Claim(key.clone(), patch), Tried::at(&shown.version))
 }
 
-/// The Event to announce when a write has succeeded.
+/// The Event to record when a write has succeeded.
 pub(super) fn news(
     op: &Op,
     claim: Option<&Shown<ClaimShown>>,
     load_balancer: Option<&Shown<LoadBalancerShown>>,
-) -> Option<Announcement> {
+) -> Option<EventDraft> {
     match op {
         Op::ReportClaim(target, report) => {
             let before = claim.and_then(|shown| shown.status.known.report.as_ref());
             let news = before.is_none_or(|before| !before.agrees(report));
-            news.then(|| report.announcement(&target.key, &target.uid))
+            news.then(|| report.event(&target.key, &target.uid))
         }
         Op::Report(target, report) => {
             let before = load_balancer.and_then(|shown| shown.status.known.report.as_ref());
-            report.announcement(before, &target.key.name, &target.uid)
+            report.event(before, &target.key.name, &target.uid)
         }
         _ => None,
     }

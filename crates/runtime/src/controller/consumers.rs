@@ -122,7 +122,7 @@ impl Consumers {
         Moved { left, elsewhere, concerned }
     }
 
-    /// Records the problems that a consumer's owner is told, and announces the new ones.
+    /// Records the problems that a consumer's owner is told, and records Events for the new ones.
     pub(super) fn tell(
         &mut self,
         who: (ConsumerKind, ObjectKey),
@@ -182,7 +182,7 @@ impl Consumers {
         }
     }
 
-    /// Announces all problems again: this leader begins, and nobody knows what the one before it announced.
+    /// Records all problems again: this leader begins, and does not know which Events the former leader recorded.
     pub(super) fn tell_all_again(&self, outbox: &mut Outbox) {
         let said = outbox.events().iter().map(|it| (it.object.clone(), Arc::clone(&it.message)));
         let said: BTreeSet<_> = said.collect();

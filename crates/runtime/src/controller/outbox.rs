@@ -1,9 +1,9 @@
-//! The results of a turn for the shell: targets to enqueue, Events to announce, and changes to show. The parts of
+//! The results of a turn for the shell: targets to enqueue, Events to record, and changes to show. The parts of
 //! the state write into it; the turn empties it.
 
 use super::target::Target;
 use crate::observe::Change;
-use bowline_core::announce::{Announcement, Severity};
+use bowline_core::event_correlator::{EventDraft, Severity};
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::Problem;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     targets: BTreeSet<Target>,
-    events: Vec<Announcement>,
+    events: Vec<EventDraft>,
     changes: Vec<Change>,
 }
 
@@ -27,14 +27,14 @@ impl Outbox {
         self.targets.extend(targets);
     }
 
-    /// Announces an Event.
-    pub(super) fn announce(&mut self, event: Announcement) {
+    /// Adds an Event.
+    pub(super) fn record(&mut self, event: EventDraft) {
         self.events.push(event);
     }
 
-    /// Announces a problem as a Warning on the object that it concerns.
+    /// Adds a problem as a Warning on the object that it concerns.
     pub(super) fn warn(&mut self, consumer: &ConsumerRef, problem: &Problem) {
-        self.events.push(Announcement {
+        self.events.push(EventDraft {
             object: consumer.clone().into(),
             severity: Severity::Warning,
             reason: problem.reason.to_string().into(),
@@ -47,8 +47,8 @@ impl Outbox {
         self.changes.push(change);
     }
 
-    /// The Events that wait to be announced.
-    pub(super) fn events(&self) -> &[Announcement] {
+    /// The Events that wait to be recorded.
+    pub(super) fn events(&self) -> &[EventDraft] {
         &self.events
     }
 
@@ -58,7 +58,7 @@ impl Outbox {
     }
 
     /// Takes the Events.
-    pub(super) fn take_events(&mut self) -> Vec<Announcement> {
+    pub(super) fn take_events(&mut self) -> Vec<EventDraft> {
         std::mem::take(&mut self.events)
     }
 

@@ -6,9 +6,9 @@ use super::target::{Next, Target, Tried};
 use super::writer::Write;
 use super::writer::provisions::Provisioned;
 use bowline_api::provisioned_objects::{Images, Made, Wish};
-use bowline_core::announce::{Announcement, Severity};
 use bowline_core::binder;
 use bowline_core::clock::Uptime;
+use bowline_core::event_correlator::{EventDraft, Severity};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::provision::{Reach, Standing};
 use bowline_core::status::Condition;
@@ -126,7 +126,7 @@ impl Provisions {
         outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
         let same = before.is_some_and(|before| before.standing == *standing);
         if let Some(uid) = uid.filter(|_| !same) {
-            announce(lb, uid, standing, outbox);
+            record_event(lb, uid, standing, outbox);
         }
         true
     }
@@ -205,15 +205,15 @@ impl Provisions {
     }
 }
 
-/// Announces that the objects of a load balancer are ready or have failed.
-fn announce(lb: &Arc<str>, uid: Arc<str>, standing: &Standing, outbox: &mut Outbox) {
+/// Records an Event: the objects of a load balancer are ready or have failed.
+fn record_event(lb: &Arc<str>, uid: Arc<str>, standing: &Standing, outbox: &mut Outbox) {
     let severity = match standing {
         Standing::Ready => Severity::Normal,
         Standing::Failed(_) => Severity::Warning,
         Standing::Coming(_) => return,
     };
     let (kind, name) = (ConsumerKind::LoadBalancer, Arc::clone(lb));
-    outbox.announce(Announcement {
+    outbox.record(EventDraft {
         object: ConsumerRef { kind, namespace: "".into(), name, uid }.into(),
         severity,
         reason: format!("Provisioning{}", standing.reason()).into(),

@@ -3,8 +3,8 @@
 //! carry the writes out side by side, and hands the answers back.
 //!
 //! ```text
-//!  ┌▶ wait ─▶ observe ─▶ decide ─▶ announce ─▶ write ─┐
-//!  └──────────────────────────────────────────────────┘
+//!  ┌▶ wait ─▶ observe ─▶ decide ─▶ record ─▶ write ─┐
+//!  └────────────────────────────────────────────────┘
 //!     for: events of watches, answers to writes, DNS reports, leadership, timers
 //! ```
 
@@ -14,9 +14,9 @@ use super::state::State;
 use super::target::{Next, Target, Tried};
 use super::work::{self, Lane, Waiting, Work};
 use super::writer::{Failure, Reply, Writer};
-use crate::announcer::Announcements;
 use crate::clock;
 use crate::elect::Leadership;
+use crate::event_recorder::EventRecorder;
 use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
@@ -50,7 +50,7 @@ pub(super) struct Turn {
     state: State,
     writer: Writer,
     leadership: Leadership,
-    announcements: Announcements,
+    recorder: EventRecorder,
     /// The channel for changes of the names to look up.
     names: mpsc::UnboundedSender<dns::Event>,
     context: Context,
@@ -74,7 +74,7 @@ impl Turn {
         state: State,
         writer: Writer,
         leadership: Leadership,
-        announcements: Announcements,
+        recorder: EventRecorder,
         names: mpsc::UnboundedSender<dns::Event>,
         context: Context,
     ) -> Self {
@@ -82,7 +82,7 @@ impl Turn {
             state,
             writer,
             leadership,
-            announcements,
+            recorder,
             names,
             context,
             writing: FuturesUnordered::new(),
@@ -152,7 +152,7 @@ impl Turn {
             // The DNS task ends before this one only when the process ends.
             let _ = self.names.send(event);
         }
-        self.announce();
+        self.record_events();
         self.write(now);
     }
 
@@ -174,7 +174,7 @@ impl Turn {
         }
         self.led = leads;
         self.context.metrics.leads(leads);
-        self.announcements.speak(leads);
+        self.recorder.set_enabled(leads);
         self.context.changes.tell(Change::Leading(leads));
         tracing::info!(leads, "leadership");
         if leads {
@@ -198,7 +198,7 @@ impl Turn {
         }
     }
 
-    fn announce(&mut self) {
+    fn record_events(&mut self) {
         for (reason, count) in self.state.refused() {
             // Every controller decides the same; only the leader counts.
             let count = if self.led { *count } else { 0 };
@@ -207,9 +207,9 @@ impl Turn {
         for change in self.state.outbox.take_changes() {
             self.context.changes.tell(change);
         }
-        for announcement in self.state.outbox.take_events() {
+        for draft in self.state.outbox.take_events() {
             if self.led {
-                self.announcements.say(announcement);
+                self.recorder.record(draft);
             }
         }
     }

@@ -126,7 +126,7 @@ fn one_that_is_used_by_name_is_held_while_it_is() {
     api.run();
     let report = api.store.lbs["edge"].report.clone().unwrap();
     assert_eq!(*report.message, *"it is being deleted; consumers in shop still use it");
-    let news = |before| report.announcement(before, &"edge".into(), &"u".into());
+    let news = |before| report.event(before, &"edge".into(), &"u".into());
     let told = news(before.as_ref()).unwrap();
     assert_eq!((&*told.reason, &told.message), ("InUse", &report.message));
     assert_eq!(news(Some(&report)), None, "once");

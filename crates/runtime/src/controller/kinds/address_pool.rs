@@ -1,5 +1,5 @@
 //! AddressPools. The address machine decides what each pool reports; this module renders the report: the finalizer that
-//! keeps a pool while one of its addresses is held, the counts and the conditions. It also announces a pool's problems.
+//! keeps a pool while one of its addresses is held, the counts and the conditions. It also records Events for a pool's problems.
 
 use super::{Amend, Parts, StatusKind};
 use crate::controller::addresses::AddressShell;
@@ -10,7 +10,7 @@ use crate::watch::Seen;
 use bowline_api::address_pool::{AddressPool, AddressPoolStatus, COUNT_MAX, FamilyCounts};
 use bowline_api::{convert, names};
 use bowline_core::addresses::{Counts, Guard, Pool, PoolReport};
-use bowline_core::announce::{About, Announcement, Severity};
+use bowline_core::event_correlator::{About, EventDraft, Severity};
 use bowline_core::key::ObjectKey;
 use bowline_core::lines::{self, State};
 use bowline_core::status::Condition;
@@ -93,8 +93,8 @@ impl StatusKind for AddressPool {
     }
 }
 
-/// Keeps a pool's new report. New problems are announced, unless the pool's status already shows them: then a former
-/// leader announced them.
+/// Keeps a pool's new report. New problems get an Event, unless the pool's status already shows them: then a former
+/// leader recorded it.
 pub(in crate::controller) fn report(
     addresses: &mut AddressShell,
     name: &Arc<str>,
@@ -104,7 +104,7 @@ pub(in crate::controller) fn report(
 ) {
     if let (Some(report), Some(shown)) = (&report, shown) {
         let events = warnings(name, report, addresses.pool_report(name), shown);
-        events.into_iter().for_each(|event| outbox.announce(event));
+        events.into_iter().for_each(|event| outbox.record(event));
     }
     addresses.keep_pool_report(name, report);
 }
@@ -139,14 +139,14 @@ fn warnings(
     report: &PoolReport,
     before: Option<&PoolReport>,
     shown: &Shown<PoolShown>,
-) -> Vec<Announcement> {
+) -> Vec<EventDraft> {
     let conditions = &shown.status.status.conditions;
     let is_told = |it: &Condition| {
         conditions.iter().any(|old| old.reason == *it.reason && old.message == *it.message)
     };
     let object = About::Pool { key: ObjectKey::new("", &**name), uid: shown.status.uid.clone() };
     let news = report.news(before).filter(|it| !is_told(it));
-    let event = |news: Condition| Announcement {
+    let event = |news: Condition| EventDraft {
         object: object.clone(),
         severity: Severity::Warning,
         reason: news.reason,

@@ -144,8 +144,8 @@ impl State {
             }
         }
         for notice in notices {
-            if let Some(event) = notice.announcement() {
-                self.outbox.announce(event);
+            if let Some(event) = notice.event() {
+                self.outbox.record(event);
             }
         }
         for (name, report) in pools {
@@ -292,7 +292,7 @@ impl State {
         self.bindings.decide(news, &mut self.outbox);
     }
 
-    /// Enqueues every target and announces every problem, because this process has begun to lead.
+    /// Enqueues every target and records every problem, because this process has begun to lead.
     fn enqueue_everything(&mut self) {
         self.consumers.tell_all_again(&mut self.outbox);
         let (boards, outbox) = (&self.boards, &mut self.outbox);

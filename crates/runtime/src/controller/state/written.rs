@@ -10,9 +10,9 @@ use crate::controller::writer::provisions::Provisioned;
 use crate::controller::writer::{Reply, Status, Write};
 use crate::watch::Seen;
 use bowline_api::names;
-use bowline_core::announce::{Announcement, Severity};
 use bowline_core::binder;
 use bowline_core::clock::Uptime;
+use bowline_core::event_correlator::{EventDraft, Severity};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::{Event, Read};
 use std::sync::Arc;
@@ -269,7 +269,7 @@ impl State {
             "Secret {} has the name of one of Bowline's Secrets, and another type: delete it",
             tried.name
         );
-        self.outbox.announce(Announcement {
+        self.outbox.record(EventDraft {
             object: ConsumerRef { kind, namespace: "".into(), name, uid }.into(),
             severity: Severity::Warning,
             reason: "NameTaken".into(),

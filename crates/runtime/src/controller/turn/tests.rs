@@ -2,9 +2,9 @@
 
 use super::super::work::{MOST_RECORDS, MOST_WRITES};
 use super::*;
-use crate::announcer;
 use crate::controller::observed::CookiesSeen;
 use crate::controller::testing;
+use crate::event_recorder;
 use crate::watch::Seen;
 use bowline_api::names;
 use bowline_core::planner::Config;
@@ -17,7 +17,7 @@ fn leader() -> Turn {
     let client = Client::try_from(server).unwrap();
     let context = Context::new().0;
     context.readiness.awaits(FIRST_PLAN);
-    let (announcements, _) = announcer::start(
+    let (recorder, _) = event_recorder::start(
         client.clone(),
         names::MANAGER_CONTROLLER,
         "a".to_owned(),
@@ -27,7 +27,7 @@ fn leader() -> Turn {
     let (state, names) =
         (State::new(Config::default(), Default::default()), mpsc::unbounded_channel().0);
     let leadership = Leadership::always();
-    Turn { led: true, ..Turn::new(state, writer, leadership, announcements, names, context) }
+    Turn { led: true, ..Turn::new(state, writer, leadership, recorder, names, context) }
 }
 
 fn load_balancer(name: &str) -> Observed {

@@ -6,8 +6,8 @@ use crate::controller::kinds::{KindId, KindSeen, KindShown, ObjectSeen, StatusKi
 use crate::controller::writer;
 use bowline_api::external_ip::ExternalIP;
 use bowline_core::addresses::Written;
-use bowline_core::announce::Severity;
 use bowline_core::dns::{Answers, Failure, FailureKind, Found, Name, Report};
+use bowline_core::event_correlator::Severity;
 use bowline_core::objects::{Family, Version};
 use std::net::IpAddr;
 

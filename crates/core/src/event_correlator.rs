@@ -91,7 +91,7 @@ impl fmt::Display for About {
 
 /// A message about an object, to write as an Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Announcement {
+pub struct EventDraft {
     /// The object.
     pub object: About,
     /// Its severity.
@@ -173,9 +173,9 @@ type Subject = (About, Arc<str>);
 
 /// Remembers the messages that were said, and keeps those that wait.
 #[derive(Debug)]
-pub struct Announcer {
+pub struct EventCorrelator {
     limits: Limits,
-    said: Recent<Announcement, Said>,
+    said: Recent<EventDraft, Said>,
     objects: Recent<About, Budget>,
     namespaces: Recent<Arc<str>, Budget>,
     /// What all objects have used together.
@@ -183,7 +183,7 @@ pub struct Announcer {
     next: u64,
     /// Waiting pairs by namespace; warnings first.
     waiting: Queue<Arc<str>, Subject>,
-    messages: BTreeMap<Subject, VecDeque<Announcement>>,
+    messages: BTreeMap<Subject, VecDeque<EventDraft>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -195,8 +195,8 @@ struct Said {
     written: bool,
 }
 
-impl Announcer {
-    /// An announcer that has said nothing.
+impl EventCorrelator {
+    /// An correlator that has said nothing.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -211,22 +211,22 @@ impl Announcer {
     }
 
     /// Enqueues a message; `now` is monotonic. False: too many messages of its namespace wait already.
-    pub fn say(&mut self, announcement: Announcement, now: Uptime) -> bool {
-        let namespace = Arc::clone(announcement.object.namespace());
-        let subject = (announcement.object.clone(), Arc::clone(&announcement.reason));
+    pub fn add(&mut self, draft: EventDraft, now: Uptime) -> bool {
+        let namespace = Arc::clone(draft.object.namespace());
+        let subject = (draft.object.clone(), Arc::clone(&draft.reason));
         if !self.messages.contains_key(&subject)
             && self.waiting.waiting(&namespace) >= self.room(&namespace)
         {
             return false;
         }
-        let mut said = self.recall(&announcement, now);
+        let mut said = self.recall(&draft, now);
         said.count = said.count.saturating_add(1);
         said.last = now;
-        self.said.put(announcement.clone(), said, self.limits.remembered);
-        let rank = u8::from(announcement.severity == Severity::Normal);
+        self.said.put(draft.clone(), said, self.limits.remembered);
+        let rank = u8::from(draft.severity == Severity::Normal);
         let messages = self.messages.entry(subject.clone()).or_default();
-        if !messages.contains(&announcement) {
-            messages.push_back(announcement);
+        if !messages.contains(&draft) {
+            messages.push_back(draft);
         }
         if messages.len() > MESSAGES {
             messages.pop_front();
@@ -243,8 +243,8 @@ impl Announcer {
     }
 
     /// What is known of a message: a new entry if it was not said for a while.
-    fn recall(&mut self, announcement: &Announcement, now: Uptime) -> Said {
-        let before = self.said.get(announcement).copied();
+    fn recall(&mut self, draft: &EventDraft, now: Uptime) -> Said {
+        let before = self.said.get(draft).copied();
         let recent = before.filter(|said| now.saturating_sub(said.last) <= self.limits.window);
         recent.unwrap_or_else(|| {
             self.next += 1;
@@ -253,7 +253,7 @@ impl Announcer {
     }
 
     /// What may be written now, or None: nothing waits, or it has to wait longer.
-    pub fn take(&mut self, now: Uptime) -> Option<(Announcement, Write)> {
+    pub fn take(&mut self, now: Uptime) -> Option<(EventDraft, Write)> {
         self.total.grow(self.limits.total_refill, now);
         if self.total.used >= self.limits.total_burst {
             return None;
@@ -261,21 +261,21 @@ impl Announcer {
         let (namespace, subject) = self.choose(now)?;
         self.spend(&namespace, &subject.0, now);
         let messages = self.messages.get_mut(&subject)?;
-        let announcement = messages.pop_front()?;
+        let draft = messages.pop_front()?;
         if messages.is_empty() {
             self.messages.remove(&subject);
             self.waiting.remove(&namespace, &subject);
         }
         self.waiting.served(&namespace);
-        let before = self.said.get(&announcement).copied();
-        let mut said = before.unwrap_or_else(|| self.recall(&announcement, now));
+        let before = self.said.get(&draft).copied();
+        let mut said = before.unwrap_or_else(|| self.recall(&draft, now));
         let (id, count) = (said.id, said.count.max(1));
         let write = match std::mem::replace(&mut said.written, true) {
             false => Write::Create { id, count },
             true => Write::Update { id, count },
         };
-        self.said.put(announcement.clone(), said, self.limits.remembered);
-        Some((announcement, write))
+        self.said.put(draft.clone(), said, self.limits.remembered);
+        Some((draft, write))
     }
 
     /// The first object that may have a write, of the next namespace in turn that may have one.
@@ -318,7 +318,7 @@ impl Announcer {
     }
 
     /// Drops all waiting messages.
-    pub fn hush(&mut self) {
+    pub fn clear(&mut self) {
         self.waiting = Queue::default();
         self.messages.clear();
     }

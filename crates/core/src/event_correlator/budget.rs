@@ -1,5 +1,5 @@
 //! Budgets of writes that refill with time, and a map of bounded size that forgets the oldest entry. It decides
-//! nothing; [`super::Announcer`] owns both.
+//! nothing; [`super::EventCorrelator`] owns both.
 
 use crate::clock::Uptime;
 use std::collections::{BTreeMap, HashMap};

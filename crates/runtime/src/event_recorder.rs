@@ -1,4 +1,4 @@
-//! Writes Kubernetes Events as `bowline_core::announce` decides, so that `kubectl describe` shows what is
+//! Writes Kubernetes Events as `bowline_core::event_correlator` decides, so that `kubectl describe` shows what is
 //! wrong with an object. An Event that the API refuses is dropped; one that gets no answer is written
 //! later. The first Event of a process about something is named after its content, so that a new leader
 //! does not repeat what the leader before it has written. The controller and the template role start it.
@@ -6,7 +6,7 @@
 use crate::metrics::Metrics;
 use crate::patience::answer;
 use bowline_api::{AddressPool, LoadBalancerClaim, names};
-use bowline_core::announce::{About, Announcement, Announcer, Limits, Severity, Write};
+use bowline_core::event_correlator::{About, EventCorrelator, EventDraft, Limits, Severity, Write};
 use bowline_core::key::ConsumerKind;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -25,33 +25,33 @@ use tokio::sync::mpsc;
 /// How long nothing is written after the API has not answered.
 const UNANSWERED: Duration = Duration::from_secs(1);
 
-/// The handle to announce something.
+/// The handle with which parts of the process record Events.
 #[derive(Clone, Debug)]
-pub(crate) struct Announcements {
-    announcer: Arc<Mutex<Announcer>>,
+pub(crate) struct EventRecorder {
+    correlator: Arc<Mutex<EventCorrelator>>,
     /// Wakes the writer, which ends when all copies of this handle are dropped.
     wake: mpsc::Sender<()>,
-    /// Whether announcements are written, or dropped.
-    speaks: Arc<AtomicBool>,
+    /// Whether recorder are written, or dropped.
+    enabled: Arc<AtomicBool>,
     begun: Instant,
 }
 
-impl Announcements {
+impl EventRecorder {
     /// Sets whether Events are written from now on. When that ends, waiting Events are dropped: another
     /// leader writes them then.
-    pub(crate) fn speak(&self, speaks: bool) {
-        self.speaks.store(speaks, Ordering::Relaxed);
-        if !speaks {
-            self.announcer.lock().hush();
+    pub(crate) fn set_enabled(&self, enabled: bool) {
+        self.enabled.store(enabled, Ordering::Relaxed);
+        if !enabled {
+            self.correlator.lock().clear();
         }
     }
 
-    /// Announces something, unless too many Events about objects of its namespace wait already.
-    pub(crate) fn say(&self, announcement: Announcement) {
-        if !self.speaks.load(Ordering::Relaxed) {
+    /// Records an Event, unless too many Events about objects of its namespace wait already.
+    pub(crate) fn record(&self, draft: EventDraft) {
+        if !self.enabled.load(Ordering::Relaxed) {
             return;
         }
-        if !self.announcer.lock().say(announcement, self.begun.elapsed()) {
+        if !self.correlator.lock().add(draft, self.begun.elapsed()) {
             tracing::debug!("an Event was dropped: too many of its namespace wait");
         }
         // If the channel is full, the writer is about to look anyway.
@@ -59,24 +59,25 @@ impl Announcements {
     }
 }
 
-/// Writes Events until all [`Announcements`] are dropped and nothing that may be written now is left.
+/// Writes Events until all [`EventRecorder`] are dropped and nothing that may be written now is left.
 pub(crate) fn start(
     client: Client,
     component: &'static str,
     instance: String,
     metrics: Metrics,
-) -> (Announcements, impl Future<Output = ()> + Send + 'static) {
+) -> (EventRecorder, impl Future<Output = ()> + Send + 'static) {
     let (wake, mut woken) = mpsc::channel::<()>(1);
-    let announcer = Arc::new(Mutex::new(Announcer::new(Limits::default())));
-    let speaks = Arc::new(AtomicBool::new(false));
-    let (shared, speaking, begun) = (Arc::clone(&announcer), Arc::clone(&speaks), Instant::now());
+    let correlator = Arc::new(Mutex::new(EventCorrelator::new(Limits::default())));
+    let enabled = Arc::new(AtomicBool::new(false));
+    let (shared, still_enabled, begun) =
+        (Arc::clone(&correlator), Arc::clone(&enabled), Instant::now());
     let run = async move {
         let mut shell =
             Shell { client, component, instance, names: HashMap::new(), said: HashSet::new() };
         let mut over = false;
         loop {
             let next = shared.lock().take(begun.elapsed());
-            let Some((announcement, write)) = next else {
+            let Some((draft, write)) = next else {
                 if over {
                     return;
                 }
@@ -93,16 +94,16 @@ pub(crate) fn start(
                 }
                 continue;
             };
-            if let Err((id, error)) = shell.write(&announcement, write).await {
+            if let Err((id, error)) = shell.write(&draft, write).await {
                 metrics.error("Event");
-                tracing::debug!(object = %announcement.object, %error, "cannot write an Event");
+                tracing::debug!(object = %draft.object, %error, "cannot write an Event");
                 shared.lock().lost(id);
                 // A refused write would be refused again, except the count of an Event that is gone.
                 let code = if let Error::Api(status) = &error { status.code } else { 503 };
                 let answered = code != 429 && code < 500;
                 let gone = code == 404 && matches!(write, Write::Update { .. });
-                if (gone || !answered) && !over && speaking.load(Ordering::Relaxed) {
-                    shared.lock().say(announcement, begun.elapsed());
+                if (gone || !answered) && !over && still_enabled.load(Ordering::Relaxed) {
+                    shared.lock().add(draft, begun.elapsed());
                 }
                 if !answered {
                     tokio::time::sleep(UNANSWERED).await;
@@ -110,7 +111,7 @@ pub(crate) fn start(
             }
         }
     };
-    (Announcements { announcer, wake, speaks, begun }, run)
+    (EventRecorder { correlator, wake, enabled, begun }, run)
 }
 
 struct Shell {
@@ -128,7 +129,7 @@ struct Shell {
 const REMEMBERED: usize = 8192;
 
 impl Shell {
-    async fn write(&mut self, what: &Announcement, write: Write) -> Result<(), (u64, Error)> {
+    async fn write(&mut self, what: &EventDraft, write: Write) -> Result<(), (u64, Error)> {
         let namespace = namespace(what);
         let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
         match write {
@@ -158,7 +159,7 @@ impl Shell {
                     self.said.clear();
                 }
                 self.said.insert(content);
-                // Ids only grow; the announcer remembers no more than a few thousand of them.
+                // Ids only grow; the correlator remembers no more than a few thousand of them.
                 if self.names.len() > REMEMBERED {
                     let newest = id;
                     self.names.retain(|id, _| newest - id < REMEMBERED as u64);
@@ -177,7 +178,7 @@ impl Shell {
 }
 
 /// The namespace of an Event. For objects without one it is `default`: kubectl looks there.
-fn namespace(what: &Announcement) -> &str {
+fn namespace(what: &EventDraft) -> &str {
     let namespace = what.object.namespace();
     if namespace.is_empty() { "default" } else { namespace }
 }
@@ -198,14 +199,14 @@ fn nanoseconds(now: Timestamp) -> u64 {
 }
 
 /// The hash of object and message. It may differ between builds: then the Event is written once more.
-fn content(what: &Announcement) -> u64 {
+fn content(what: &EventDraft) -> u64 {
     let mut hasher = DefaultHasher::new();
     what.hash(&mut hasher);
     hasher.finish()
 }
 
 fn event(
-    what: &Announcement,
+    what: &EventDraft,
     namespace: &str,
     (component, instance): (&str, &str),
     now: Timestamp,
