@@ -1,0 +1,4 @@
+//! Announces addresses to the network. The machines here decide without I/O, clock or randomness; the shells beside
+//! them own the sockets. This crate knows no Kubernetes.
+
+pub mod bgp;
