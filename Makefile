@@ -41,8 +41,9 @@ test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSET
 
 # Longer than a change can wait for, so it is not a part of `make test`.
 .PHONY: soak
-soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die.
+soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die; 1,000 new cases of every property.
 	@scripts/setup test
+	PROPTEST_CASES=1000 cargo test -p bowline-core --lib
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test traffic load:: -- --nocapture --test-threads=1
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test addresses churn:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test claims killed:: -- --nocapture

@@ -8,7 +8,7 @@ use super::dns::DnsFlags;
 use super::role::{self, AddressGraceFlag, AdminFlag};
 use super::version;
 use bowline_api::provisioned_objects::Images;
-use bowline_core::members::network;
+use bowline_core::member_rules::network;
 use bowline_runtime::roles::ControllerOptions;
 use bowline_runtime::{controller, metallb};
 use ipnet::IpNet;

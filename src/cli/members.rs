@@ -1,7 +1,7 @@
 //! Which members get no traffic: the flag, and the addresses of this process, which must not be
 //! members.
 
-use bowline_core::members::{MemberRules, network};
+use bowline_core::member_rules::{MemberRules, network};
 use bowline_runtime::templates::machine_addresses;
 use ipnet::IpNet;
 use std::net::{IpAddr, SocketAddr};

@@ -2,7 +2,7 @@
 //! notify.
 
 use anyhow::Context as _;
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_drivers::template::{Certificates, Notifier, Publisher, ServerNames, Target, names};
 use bowline_runtime::roles;
 use bowline_runtime::templates::TemplateOptions;

@@ -5,7 +5,7 @@ use super::addresses::{AddressView, ConditionView, views};
 use super::explain::ProblemView;
 use super::facts::Facts;
 use super::pooled::{Pooled, Told};
-use bowline_api::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
+use bowline_api::annotation_keys::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
 use bowline_api::names;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use k8s_openapi::api::core::v1::Service;
@@ -120,7 +120,7 @@ fn asks(service: &Service) -> Vec<AskView> {
         (What::Sharing, &ALLOW_SHARED_IP),
     ];
     let others = others.into_iter().filter_map(|(what, key)| {
-        let found = annotations::read(all, key)?;
+        let found = annotation_keys::read(all, key)?;
         Some(ask(what, found.key, found.value))
     });
     asks.extend(others);

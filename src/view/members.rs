@@ -2,7 +2,7 @@
 
 use super::facts::Facts;
 use bowline_core::key::ObjectKey;
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_core::plan::{Fragment, Pool};
 use bowline_core::resolver::{Event, Kind, Object, Resolver};
 use bowline_core::update::{Member, MemberState};

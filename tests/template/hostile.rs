@@ -8,7 +8,7 @@ use bowline_api::convert;
 use bowline_core::exposed::view::{Cluster, Entry, Machine, Settings};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_core::plan::{Action, Host, PathKind, PathMatch, Rule, ValueKind, ValueMatch};
 use bowline_core::update::{ResolvedSite, SiteKey};
 use bowline_drivers::desired::Desired;

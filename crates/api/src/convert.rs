@@ -40,6 +40,6 @@ pub use slice::{LABEL_SERVICE_NAME, slice};
 use bowline_core::outcome::Problem;
 
 #[cfg(test)]
-mod properties;
-#[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@
 
 pub mod address;
 pub mod address_pool;
-pub mod annotations;
+pub mod annotation_keys;
 pub mod claim;
 pub mod class;
 pub mod condition;

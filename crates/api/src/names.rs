@@ -1,6 +1,6 @@
 //! Every fixed name that Bowline writes into a cluster, once: finalizers, condition types and reasons,
 //! Leases, Plans, Secrets, field managers, classes. No other module spells one out. Annotation keys are in
-//! [`crate::annotations`].
+//! [`crate::annotation_keys`].
 
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -125,7 +125,7 @@ pub const WRITTEN: &[&str] = &[ANNOTATION_IMPORTED_FROM];
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
 /// Annotation of Plans: what the agents of the load balancer have to run (`core::objects::Carrier`).
 pub const ANNOTATION_DRIVER: &str = "bowline.dev/driver";
-/// On a Secret with certificates: the room of each certificate (`core::vault`).
+/// On a Secret with certificates: the room of each certificate (`core::certificate_rooms`).
 pub const ANNOTATION_ROOMS: &str = "bowline.dev/rooms";
 /// The type of Bowline's own Secrets with certificates.
 pub const SECRET_TYPE_CERTIFICATES: &str = "bowline.dev/certificates";

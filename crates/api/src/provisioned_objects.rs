@@ -5,9 +5,9 @@
 use crate::class::LoadBalancerClassSpec;
 use crate::source::{BareMetalType, LoadBalancerSource};
 use crate::{LoadBalancer, names};
+use bowline_core::certificate_rooms::SECRETS;
 use bowline_core::plan::Transport;
 use bowline_core::provision::Rollout;
-use bowline_core::vault::SECRETS;
 use ipnet::IpNet;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
@@ -243,7 +243,7 @@ impl Wish {
             }],
         });
         if let (Part::Door, Some(pool)) = (part, &self.address_pool) {
-            metadata["annotations"] = json!({crate::annotations::ADDRESS_POOL.name: pool});
+            metadata["annotations"] = json!({crate::annotation_keys::ADDRESS_POOL.name: pool});
         }
         let mut object = json!({"apiVersion": version, "kind": kind, "metadata": metadata});
         if let (Some(object), Value::Object(body)) = (object.as_object_mut(), body) {

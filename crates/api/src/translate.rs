@@ -9,7 +9,9 @@
 //! | Ingress `loadBalancer: {loadBalancerClaim: {claimName: X}}` | annotation `bowline.dev/load-balancer-claim: X` |
 //! | Ingress `loadBalancer: {SOURCE: {…}}` | annotation `bowline.dev/load-balancer-source: {"SOURCE":{…}}` |
 
-use crate::annotations::{IP_PER_POD, LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE};
+use crate::annotation_keys::{
+    IP_PER_POD, LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE,
+};
 use crate::names::CLASS_IP_PER_POD;
 use crate::source::{BareMetalSource, CloudSource};
 use serde::Serialize;

@@ -193,8 +193,8 @@ fn nobody_may_do_more_than_this() {
         found.push((role.metadata.name.expect("a name"), rights(role.rules)));
     }
     found.sort();
-    let certificates =
-        (0..bowline_core::vault::SECRETS).map(|index| names::certificates_secret("edge", index));
+    let certificates = (0..bowline_core::certificate_rooms::SECRETS)
+        .map(|index| names::certificates_secret("edge", index));
     let secrets: Vec<_> = iter::once(names::cookies_secret("edge")).chain(certificates).collect();
     let expected = [
         (

@@ -43,6 +43,7 @@ mod pools;
 mod publish;
 mod range;
 mod record;
+mod release;
 mod report;
 mod request;
 mod requester;

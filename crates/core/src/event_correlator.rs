@@ -9,7 +9,7 @@ mod budget;
 mod tests;
 
 use crate::clock::Uptime;
-use crate::fair::Queue;
+use crate::fair_queue::Queue;
 use crate::key::{ConsumerRef, ObjectKey};
 use budget::{Budget, Recent};
 use std::collections::{BTreeMap, VecDeque};

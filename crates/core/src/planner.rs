@@ -13,6 +13,7 @@
 //! ```
 
 mod admitted;
+mod allowed_namespaces;
 mod assignments;
 mod build;
 mod certificates;

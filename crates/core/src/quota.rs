@@ -1,5 +1,5 @@
 //! How namespaces share a bounded quantity: the listeners that an agent can open, and the bytes of certificates in its
-//! Secrets. It does no I/O. `vault` and `resolver::shares` count what each namespace has, and ask whether it may have
+//! Secrets. It does no I/O. `certificate_rooms` and `resolver::shares` count what each namespace has, and ask whether it may have
 //! more. They also decide which waiting item comes first.
 //!
 //! ```text

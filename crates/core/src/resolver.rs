@@ -5,7 +5,6 @@
 //! update. The runtime's agent feeds it; it does no I/O.
 
 mod endpoints;
-mod guard;
 mod listeners;
 mod members;
 mod names;
@@ -13,6 +12,7 @@ mod nodes;
 mod pace;
 mod pieces;
 mod pools;
+mod refused_members;
 mod rooms;
 mod shards;
 mod shares;
@@ -21,21 +21,21 @@ mod sites;
 mod tests;
 
 use crate::hash::PlanHash;
-use crate::health;
 use crate::key::{ConsumerRef, ObjectKey};
-use crate::members::MemberRules;
+use crate::member_rules::MemberRules;
 use crate::objects::{Node, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Host;
+use crate::pool_health;
 use crate::relist::Relist;
 use crate::update::{
     Certificate, Change, CookieSecret, Extent, ListenerKey, Member, Refusal, Update,
 };
 use endpoints::Endpoints;
-use guard::Guard;
 use listeners::Listeners;
 use nodes::Nodes;
 use pools::Pools;
+use refused_members::Guard;
 pub use shards::Written;
 use shards::{Shards, Swap};
 use sites::Sites;
@@ -375,20 +375,20 @@ impl Resolver {
     }
 
     /// What the update says of pools, for the machine that reports pools without a member that answers.
-    pub fn pools_of(&self, update: &Update) -> Vec<health::Event> {
+    pub fn pools_of(&self, update: &Update) -> Vec<pool_health::Event> {
         let put = update.pools.iter().map(|change| match change {
             Change::Put(name, _) | Change::Remove(name) => name,
         });
         let members = update.members.iter().map(|change| &change.pool);
         let names: BTreeSet<_> = put.chain(members).collect();
         let event = |name: &Arc<str>| match self.pools.given(name) {
-            Some((consumer, pool, ready)) => health::Event::Pool {
+            Some((consumer, pool, ready)) => pool_health::Event::Pool {
                 name: Arc::clone(name),
                 consumer: consumer.clone(),
                 service: pool.service.clone(),
                 ready,
             },
-            None => health::Event::Removed(Arc::clone(name)),
+            None => pool_health::Event::Removed(Arc::clone(name)),
         };
         names.into_iter().map(event).collect()
     }

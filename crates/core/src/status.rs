@@ -2,7 +2,7 @@
 //! of consumers and load balancers into their next status. The leader's shell compares that with the current one and
 //! writes; nothing here writes or measures time.
 
-use crate::fair;
+use crate::fair_queue;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::Carrier;
 use crate::outcome::{Outcome, Problem, State};
@@ -429,7 +429,7 @@ pub fn load_balancer<'a>(
         .flat_map(|it| refusals_by(it, known.name))
         .chain(undone.clone())
         .map(|it| (Arc::clone(&it.0.namespace), it));
-    let refused = fair::share(refused, MOST_REFUSED);
+    let refused = fair_queue::share(refused, MOST_REFUSED);
     let waits = waiting.as_ref().map(|waiting| waiting.message(known.name, known.carrier));
     let own = undone.into_iter().find(|(consumer, _)| consumer.kind == ConsumerKind::LoadBalancer);
     let programmed = match (&waiting, own) {

@@ -6,8 +6,8 @@
 #[cfg(feature = "proxy")]
 pub mod builtin;
 pub mod desired;
-pub mod elsewhere;
 pub mod haproxy;
+pub mod local_addresses;
 pub mod nginx;
 pub mod program;
 pub mod provision;

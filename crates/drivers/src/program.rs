@@ -1,6 +1,6 @@
 //! What the drivers of all proxies share that are programs of their own, as HAProxy and nginx are: a task that keeps
 //! one program in step with a plan, supervises its process, and finds the objects that it refuses. It knows no
-//! program's language; each program implements [`Program`](work::Program).
+//! program's language; each program implements [`Program`](worker::Program).
 //!
 //! ```text
 //!  Driven ── updates ──▶ Worker ── desired, excluded ──▶ Program: render, check, apply, load, look
@@ -22,7 +22,7 @@ mod search;
 pub(crate) mod sieve;
 pub(crate) mod suspects;
 pub mod text;
-pub(crate) mod work;
+pub(crate) mod worker;
 
 pub use counters::Counters;
 pub use driven::Driven;

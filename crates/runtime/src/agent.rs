@@ -7,34 +7,33 @@
 //!             (events that arrive while the driver works become the next update)
 //! ```
 
-mod absent;
-mod elsewhere;
 mod memory;
+mod missing_load_balancer;
 mod once;
+mod other_load_balancers;
 mod plans;
 mod reporter;
 mod secrets;
-mod state;
+mod state_folder;
 mod tally;
 
 pub use once::once;
 
 use crate::clock;
-use crate::keep::Keeper;
 use crate::metrics::Phase;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
+use crate::supervise::Keeper;
 use crate::watch::{self, Seen, Selection};
-use absent::Planned;
 use bowline_api::convert;
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
-use bowline_core::health::{self, Health};
+use bowline_core::kept_state;
 use bowline_core::key::ObjectKey;
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_core::outcome::{Problem, Reason};
-use bowline_core::recall;
+use bowline_core::pool_health::{self, Health};
 use bowline_core::replicas::Said;
 use bowline_core::report::Unlisted;
 use bowline_core::resolver::{self, Event, Kind, Object, Resolver};
@@ -45,6 +44,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, ResourceExt as _};
 use memory::{Due, Memory};
+use missing_load_balancer::Planned;
 use reporter::Reporter;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -187,12 +187,12 @@ fn follow(
     // Where the uid is known, the load balancer exists.
     if options.uid.is_none() {
         let (client, context) = (client.clone(), context.clone());
-        tokio::spawn(absent::tell(client, planned.clone(), name.clone(), context));
+        tokio::spawn(missing_load_balancer::tell(client, planned.clone(), name.clone(), context));
     }
     tasks.keep(watch_of("the Plans of others", load_balancer), move |works| {
         let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
         let (metrics, listener, planned) = (metrics.clone(), listener.clone(), planned.clone());
-        elsewhere::follow(client, namespace, name, metrics, listener, works, planned)
+        other_load_balancers::follow(client, namespace, name, metrics, listener, works, planned)
     });
     let slices: Api<EndpointSlice> = Api::all(client.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
@@ -357,8 +357,8 @@ impl<D: Driver> Agent<D> {
             let first = batch.first().map(|first| first.at);
             waiting = waiting.or(first);
             let begun = Instant::now();
-            if batch.iter().any(|heard| recall::is_answer(&heard.event)) {
-                self.memory.tell(recall::Event::Answered);
+            if batch.iter().any(|heard| kept_state::is_answer(&heard.event)) {
+                self.memory.tell(kept_state::Event::Answered);
             }
             for Heard { event, owner, wrong, .. } in batch.drain(..) {
                 if let Some(uid) = owner {
@@ -488,7 +488,7 @@ impl<D: Driver> Agent<D> {
                 self.context.changes.tell(Change::Trouble(text.clone()));
                 self.context.readiness.note(&self.load_balancer, Some(text));
                 self.context.metrics.kept_since(&self.load_balancer, Some(since));
-                self.memory.tell(recall::Event::Serves);
+                self.memory.tell(kept_state::Event::Serves);
                 self.failed = None;
                 self.backoff.worked();
                 self.applied(&update, report);
@@ -496,7 +496,7 @@ impl<D: Driver> Agent<D> {
             }
             Err(error) => {
                 let wait = self.driver_failed(error)?;
-                self.memory.tell(recall::Event::ServeFailed(wait));
+                self.memory.tell(kept_state::Event::ServeFailed(wait));
                 Ok(())
             }
         }
@@ -511,7 +511,7 @@ impl<D: Driver> Agent<D> {
                     "the kept state is withdrawn: another load balancer has this name now"
                 );
                 self.context.readiness.awaits(self.first_plan.as_str());
-                self.memory.tell(recall::Event::Withdrawn);
+                self.memory.tell(kept_state::Event::Withdrawn);
                 self.forget_kept();
                 self.failed = None;
                 self.backoff.worked();
@@ -519,7 +519,8 @@ impl<D: Driver> Agent<D> {
                     self.context.changes.tell(change);
                 }
                 self.context.metrics.members(&self.load_balancer, self.tally.members());
-                self.health.handle(health::Event::Failing(report.failing.clone()), clock::now());
+                self.health
+                    .handle(pool_health::Event::Failing(report.failing.clone()), clock::now());
                 (self.said, self.given) = (report, None);
                 let error = self.error();
                 self.report.send_modify(|said| {
@@ -534,7 +535,7 @@ impl<D: Driver> Agent<D> {
             }
             Err(error) => {
                 let wait = self.driver_failed(error)?;
-                self.memory.tell(recall::Event::WithdrawFailed(wait));
+                self.memory.tell(kept_state::Event::WithdrawFailed(wait));
                 Ok(())
             }
         }
@@ -610,7 +611,7 @@ impl<D: Driver> Agent<D> {
     fn reported(&mut self, report: bowline_core::update::Report) {
         let (failing, before) = (&report.failing, &mut self.said.failing);
         if failing != before && self.given.is_some() {
-            self.health.handle(health::Event::Failing(failing.clone()), clock::now());
+            self.health.handle(pool_health::Event::Failing(failing.clone()), clock::now());
             before.clone_from(failing);
             // Health waits before it reports, so most of the time there is nothing else to do.
             if report == self.said && !self.health.take(clock::now()) {
@@ -625,7 +626,7 @@ impl<D: Driver> Agent<D> {
 
     fn applied(&mut self, update: &Update, said: bowline_core::update::Report) {
         if said.failing != self.said.failing {
-            self.health.handle(health::Event::Failing(said.failing.clone()), clock::now());
+            self.health.handle(pool_health::Event::Failing(said.failing.clone()), clock::now());
         }
         // What is due is a part of this report.
         self.health.take(clock::now());

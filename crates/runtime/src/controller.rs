@@ -33,14 +33,14 @@ mod target;
 mod testing;
 mod turn;
 mod watches;
-mod work;
+mod write_queue;
 mod writer;
 
 use crate::dns::{self, Dns, DnsOptions};
 use crate::elect::{self, Leadership, Settings};
 use crate::event_recorder;
-use crate::keep::Alarm;
 use crate::roles::{Context, ControllerOptions, RoleError};
+use crate::supervise::Alarm;
 use bowline_api::LoadBalancerClass;
 use bowline_api::convert::{self, Ground};
 use bowline_api::source::{BareMetalType, ClassSource, LoadBalancerSource};

@@ -4,8 +4,8 @@
 
 mod guard;
 
+use crate::api_timeout::answer;
 use crate::clock::{Clock, since_boot};
-use crate::patience::answer;
 use crate::random;
 use crate::roles::ControllerOptions;
 use bowline_api::names;

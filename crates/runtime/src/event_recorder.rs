@@ -3,8 +3,8 @@
 //! later. The first Event of a process about something is named after its content, so that a new leader
 //! does not repeat what the leader before it has written. The controller and the template role start it.
 
+use crate::api_timeout::answer;
 use crate::metrics::Metrics;
-use crate::patience::answer;
 use bowline_api::{AddressPool, LoadBalancerClaim, names};
 use bowline_core::event_correlator::{About, EventCorrelator, EventDraft, Limits, Severity, Write};
 use bowline_core::key::ConsumerKind;

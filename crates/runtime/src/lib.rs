@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod agent;
+mod api_timeout;
 pub mod apply;
 mod causes;
 mod clock;
@@ -13,16 +14,15 @@ mod elect;
 #[cfg(feature = "apiserver")]
 pub mod embedded;
 mod event_recorder;
-mod keep;
 pub mod lease;
 #[cfg(feature = "apiserver")]
 pub mod manifests;
 pub mod metallb;
 pub mod metrics;
 pub mod observe;
-mod patience;
 mod random;
 pub mod roles;
+mod supervise;
 pub mod templates;
 pub mod watch;
 

@@ -7,7 +7,7 @@ use crate::metrics::Metrics;
 use crate::observe::Changes;
 use bowline_api::names;
 use bowline_api::provisioned_objects::Images;
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_core::objects::Carrier;
 use ipnet::IpNet;
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@
 
 mod support;
 
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_drivers::builtin::Builtin;
 use bowline_proxy::{Options, Proxy};
 use bowline_runtime::AgentOptions;

@@ -8,7 +8,7 @@ use crate::cli::version;
 use bowline_api::LoadBalancer;
 use bowline_api::names;
 use bowline_api::source::{BareMetalType, LoadBalancerSource};
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_runtime::roles::{AgentOptions, Context, RoleError};
 use bowline_runtime::{agent, lease};
 use futures::StreamExt as _;

@@ -11,7 +11,7 @@ use crate::cli::version;
 use crate::demo::{Kubelet, Served};
 use anyhow::{Context as _, anyhow};
 use bowline_api::names;
-use bowline_core::members::MemberRules;
+use bowline_core::member_rules::MemberRules;
 use bowline_runtime::admin::Admin;
 use bowline_runtime::controller;
 use bowline_runtime::observe::Change;

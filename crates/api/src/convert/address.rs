@@ -8,7 +8,7 @@ use crate::address::{
     self, Address, AddressSpec, AddressStatus, HeldPort, Protocol, address_name, address_of_name,
 };
 use crate::address_pool::AddressPool;
-use crate::annotations::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
+use crate::annotation_keys::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
 use crate::translate::is_object_name;
 use bowline_core::ObjectKey;
 use bowline_core::addresses::{
@@ -54,7 +54,7 @@ pub(super) fn wish(meta: &ObjectMeta, spec: &ServiceSpec, all: &Annotations) -> 
             Some("RequireDualStack") => Policy::Require,
             _ => Policy::Single,
         },
-        of_device: all.contains_key(annotations::DEVICE_VIP),
+        of_device: all.contains_key(annotation_keys::DEVICE_VIP),
         uses: spec.external_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect(),
     }
 }
@@ -65,7 +65,7 @@ fn texts(labels: Option<&BTreeMap<String, String>>) -> BTreeMap<Arc<str>, Arc<st
 }
 
 fn address_pool(all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
-    let Some(found) = annotations::read(all, &ADDRESS_POOL) else { return Ok(None) };
+    let Some(found) = annotation_keys::read(all, &ADDRESS_POOL) else { return Ok(None) };
     match is_object_name(found.value) {
         true => Ok(Some(found.value.into())),
         false => Err(bad_value(found.key, found.value, NOT_A_NAME)),
@@ -73,7 +73,8 @@ fn address_pool(all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
 }
 
 fn sharing_key(all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
-    let found = annotations::read(all, &ALLOW_SHARED_IP).filter(|found| !found.value.is_empty());
+    let found =
+        annotation_keys::read(all, &ALLOW_SHARED_IP).filter(|found| !found.value.is_empty());
     match found {
         Some(found) if found.value.len() > LONGEST_KEY => {
             Err(bad_value(found.key, found.value, "is longer than 1024 bytes"))
@@ -85,14 +86,14 @@ fn sharing_key(all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
 /// The DNS name from which an address is to be taken. A name that external-dns writes for the Service itself would
 /// resolve to its own address.
 fn dns_name(spec: &ServiceSpec, all: &Annotations) -> Result<Option<Arc<str>>, Problem> {
-    let Some(found) = annotations::read(all, &ASSIGN_FROM_FQDN) else { return Ok(None) };
+    let Some(found) = annotation_keys::read(all, &ASSIGN_FROM_FQDN) else { return Ok(None) };
     let name: Name =
         found.value.parse().map_err(|bad: bowline_core::dns::BadName| bad_name(found.key, &bad))?;
     let contradicts = |what: &str| {
         let why = format!("contradicts {what}; write one of them");
         Err(bad_value(found.key, found.value, &why))
     };
-    if let Some(vip) = annotations::read(all, &VIP) {
+    if let Some(vip) = annotation_keys::read(all, &VIP) {
         return contradicts(vip.key);
     }
     if spec.load_balancer_ip.as_deref().is_some_and(|ip| !ip.is_empty()) {

@@ -3,7 +3,7 @@
 
 use super::read::{Annotations, bad_tuning, bad_value, created, key, tuned, uid};
 use super::service::{exposure, families, service_port, source_ranges, timeouts, vips};
-use crate::annotations::{self, EXTERNAL_DOMAINS, Found, PORT_MODE};
+use crate::annotation_keys::{self, EXTERNAL_DOMAINS, Found, PORT_MODE};
 use bowline_core::exposed::text::{ServerName, is_mode};
 use bowline_core::exposed::{Port, Service};
 use bowline_core::objects::{self, Exposure, Family};
@@ -52,7 +52,7 @@ pub fn exposed(service: &v1::Service) -> Option<Service> {
         Vec::new()
     });
     let timeouts = timeouts(all, &ports, &mut problems);
-    problems.extend(annotations::unknown(all));
+    problems.extend(annotation_keys::unknown(all));
     let ports = ports.into_iter().map(|port| Port {
         mode: modes.get(&port.name).cloned(),
         timeout_ms: timeouts.get(&port.name).and_then(|timeouts| timeouts.backend_ms),
@@ -86,7 +86,7 @@ fn modes(
             "is not a JSON map of port names to modes, such as {\"mysql\":\"tcp\"}".into()
         })
     });
-    let (Some(read), Some(found)) = (read, annotations::read(all, &PORT_MODE)) else {
+    let (Some(read), Some(found)) = (read, annotation_keys::read(all, &PORT_MODE)) else {
         return Ok(BTreeMap::new());
     };
     let mut modes = BTreeMap::new();
@@ -112,7 +112,7 @@ fn modes(
 }
 
 fn external(all: &Annotations) -> Result<Vec<ServerName>, Problem> {
-    let Some(found) = annotations::read(all, &EXTERNAL_DOMAINS) else { return Ok(Vec::new()) };
+    let Some(found) = annotation_keys::read(all, &EXTERNAL_DOMAINS) else { return Ok(Vec::new()) };
     if found.value.trim().is_empty() {
         return Ok(Vec::new());
     }

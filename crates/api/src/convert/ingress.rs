@@ -6,7 +6,7 @@ use super::read::{
     requests, uid,
 };
 use super::tuning::{On, redirect, tuning};
-use crate::annotations;
+use crate::annotation_keys;
 use crate::translate::{is_dns_label, is_object_name};
 use bowline_core::objects::{self, Backend, BackendPort};
 use bowline_core::outcome::Problem;
@@ -28,7 +28,7 @@ pub fn ingress(ingress: &Ingress) -> objects::Ingress {
     let mut problems = Vec::new();
     let tuning = tuning(all, On::Ingress, &mut problems);
     let redirect = redirect(all, &mut problems);
-    problems.extend(annotations::unknown(all));
+    problems.extend(annotation_keys::unknown(all));
     let rules = spec.rules.iter().flatten();
     let rules = rules.filter_map(|written| rule(written, &mut problems)).collect();
     let tls = spec.tls.iter().flatten();

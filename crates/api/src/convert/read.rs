@@ -1,7 +1,7 @@
 //! The parts that all kinds have in common: metadata, ports, protocols, placement, and the wording of problems. Only
 //! the other files of this module call it.
 
-use crate::annotations::{
+use crate::annotation_keys::{
     self, Found, Key, LOAD_BALANCER, LOAD_BALANCER_CLAIM, LOAD_BALANCER_SOURCE, NETWORK_BANDWIDTH,
     NETWORK_IOPS,
 };
@@ -78,7 +78,7 @@ pub(super) fn tuned<T>(
     problems: &mut Vec<Problem>,
     read: impl FnOnce(Found<'_>) -> Result<T, String>,
 ) -> Option<T> {
-    let found = annotations::read(all, key)?;
+    let found = annotation_keys::read(all, key)?;
     match read(found) {
         Ok(value) => Some(value),
         Err(why) => {
@@ -100,7 +100,7 @@ pub(super) fn flag(found: Found<'_>) -> Result<bool, String> {
 /// The amounts that an object requests of its load balancer.
 pub(super) fn requests(all: &Annotations) -> Result<Amounts, Problem> {
     let amount = |key: &Key| {
-        let Some(Found { key, value }) = annotations::read(all, key) else { return Ok(None) };
+        let Some(Found { key, value }) = annotation_keys::read(all, key) else { return Ok(None) };
         let whole = quantity::whole(&Quantity(value.to_owned()));
         let why = "is not a whole amount such as 10G, 500M or 1500";
         whole.map(Some).map_err(|_| bad_value(key, value, why))
@@ -110,7 +110,8 @@ pub(super) fn requests(all: &Annotations) -> Result<Amounts, Problem> {
 
 /// The load balancer that an object asks for. `keys`: the annotations that its kind has.
 pub(super) fn placement(all: &Annotations, keys: &[Key]) -> Result<Placement, Problem> {
-    let found: Vec<Found<'_>> = keys.iter().filter_map(|key| annotations::read(all, key)).collect();
+    let found: Vec<Found<'_>> =
+        keys.iter().filter_map(|key| annotation_keys::read(all, key)).collect();
     let one = match found[..] {
         [] => return Ok(Placement::Default),
         [one] => one,

@@ -7,7 +7,7 @@ use super::read::{
     port, requests, transport, tuned, uid,
 };
 use super::tuning::{On, SOURCE_IP_SECONDS, tuning};
-use crate::annotations::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
+use crate::annotation_keys::{self, BACKEND_TIMEOUT, IP_PER_POD, SOURCE_RANGES, VIP};
 use crate::names::{CLASS_IP_PER_POD, CLASS_LOAD_BALANCER, GROUP, VERSION};
 use bowline_core::objects::{self, Exposure, Family, Placement, ServiceClass};
 use bowline_core::outcome::{Problem, Reason, quote};
@@ -35,7 +35,7 @@ pub fn service(service: &Service) -> objects::Service {
     let ports = spec.ports.iter().flatten();
     let ports: Vec<_> = ports.filter_map(|port| service_port(port, &mut problems)).collect();
     let affinity = affinity(spec);
-    problems.extend(annotations::unknown(all));
+    problems.extend(annotation_keys::unknown(all));
     let (class, unclear) = class(spec, all);
     objects::Service {
         key: key(meta),
@@ -90,7 +90,7 @@ fn class(spec: &ServiceSpec, all: &Annotations) -> (ServiceClass, Option<Problem
         Some(CLASS_IP_PER_POD) => ServiceClass::IpPerPod,
         Some(_) => return (ServiceClass::Foreign, None),
     };
-    let Some(found) = annotations::read(all, &IP_PER_POD) else { return (class, None) };
+    let Some(found) = annotation_keys::read(all, &IP_PER_POD) else { return (class, None) };
     match flag(found) {
         Ok(true) => (ServiceClass::IpPerPod, None),
         Ok(false) => (class, None),
@@ -168,7 +168,7 @@ pub(super) fn source_ranges(spec: &ServiceSpec, all: &Annotations) -> Result<Vec
     let ranges: Result<Vec<IpNet>, Problem> = if !written.is_empty() {
         written.iter().map(|text| range("spec.loadBalancerSourceRanges", text)).collect()
     } else {
-        match annotations::read(all, &SOURCE_RANGES) {
+        match annotation_keys::read(all, &SOURCE_RANGES) {
             Some(found) if !found.value.trim().is_empty() => {
                 found.value.split(',').map(|text| range(found.key, text)).collect()
             }
@@ -254,7 +254,8 @@ pub(super) fn timeouts(
             None => strangers.push(name),
         }
     }
-    if let (Some(name), Some(found)) = (strangers.first(), annotations::read(all, &BACKEND_TIMEOUT))
+    if let (Some(name), Some(found)) =
+        (strangers.first(), annotation_keys::read(all, &BACKEND_TIMEOUT))
     {
         problems.push(bad_tuning(
             found,

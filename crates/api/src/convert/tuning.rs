@@ -12,7 +12,7 @@
 //! | `https-redirect` | `true`, `false` |
 
 use super::read::{Annotations, bad_tuning, flag, tuned};
-use crate::annotations::{
+use crate::annotation_keys::{
     self, ALGORITHM, Found, HEALTH_CHECK, HTTPS_REDIRECT, PERSISTENCE, PERSISTENCE_TIMEOUT,
     PROXY_PROTOCOL, SNAT,
 };
@@ -112,8 +112,8 @@ fn persistence(
     let Some(by) = by else {
         if let (Some(_), Some(found), None) = (
             timeout,
-            annotations::read(all, &PERSISTENCE_TIMEOUT),
-            annotations::read(all, &PERSISTENCE),
+            annotation_keys::read(all, &PERSISTENCE_TIMEOUT),
+            annotation_keys::read(all, &PERSISTENCE),
         ) {
             let why = format!("has no effect without {}", PERSISTENCE.name);
             problems.push(bad_tuning(found, &why));

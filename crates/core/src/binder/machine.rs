@@ -2,8 +2,8 @@
 //! oldest of them first. How it decides is in the modules beside it. It does no I/O; the controller calls it.
 
 use super::best_fit::BestFit;
+use super::newly_free::Opened;
 use super::object::{Claim, Class, LoadBalancer, NewLoadBalancer, Tie};
-use super::opened::Opened;
 use super::report::ClaimReport;
 use super::{Changes, Id, JobKind, Kind, Subject};
 use crate::addresses::Labels;

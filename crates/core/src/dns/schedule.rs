@@ -7,19 +7,17 @@
 //!  unknown ─────▶ waiting (due now) ────▶ in the line ─────────▶ in flight ─────────────────▶ waiting (due later)
 //! ```
 //!
-//! Only so many names are looked up at once, and namespaces share these look-ups ([`Turns`]): names under a zone
+//! Only so many names are looked up at once, and namespaces share these look-ups ([`JobSlots`]): names under a zone
 //! without servers that answer do not delay names of other namespaces. A name that several namespaces want is
 //! looked up once, with the share of the namespace that has the most room.
 
-#[cfg(test)]
-mod properties;
 #[cfg(test)]
 mod tests;
 
 use super::{Answers, Families, Name, Report};
 use crate::backoff::Backoff;
 use crate::clock::Uptime;
-use crate::turns::{Begun, Turn, Turns};
+use crate::job_slots::{Begun, JobSlots, JobTurn};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +146,7 @@ pub struct Schedule {
     /// Every name that is not due yet, by when it is.
     due: BTreeSet<(Uptime, Name)>,
     /// Names that are due, and those with a look-up in flight.
-    turns: Turns<Name>,
+    turns: JobSlots<Name>,
     /// Effects that were decided and not taken yet.
     effects: Vec<Effect>,
     last_id: u64,
@@ -174,7 +172,7 @@ enum State {
     },
     /// It is due, and in the line of each namespace that wants it.
     InLine {
-        turn: Turn,
+        turn: JobTurn,
     },
     /// Its look-up is in flight, and counts for that namespace.
     InFlight {
@@ -187,7 +185,7 @@ enum State {
 impl Schedule {
     /// A schedule without names.
     pub fn new(config: Config) -> Self {
-        let turns = Turns::new(config.at_once);
+        let turns = JobSlots::new(config.at_once);
         let (names, due) = (HashMap::new(), BTreeSet::new());
         Self { config, names, due, turns, effects: Vec::new(), last_id: 0, visited: 0 }
     }

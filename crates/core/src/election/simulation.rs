@@ -2,6 +2,7 @@
 //! them sees.
 
 use super::*;
+use crate::cases::cases;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -205,7 +206,7 @@ fn network() -> impl Strategy<Value = Network> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(cases(100))]
 
     /// Assumed: monotonic clocks of equal rate, and a server that checks versions. `happen` asserts.
     #[test]

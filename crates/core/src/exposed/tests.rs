@@ -10,7 +10,7 @@ mod telling;
 use super::held::Held;
 use super::view::{Entry, Machine, Settings, View};
 use super::*;
-use crate::members::{MOST_MEMBERS, MemberRules};
+use crate::member_rules::{MOST_MEMBERS, MemberRules};
 use crate::objects::{Endpoint, SlicePort};
 use crate::outcome::Reason;
 

@@ -8,7 +8,7 @@ use super::held::Held;
 use super::text::{ServerName, is_name};
 use super::{Exposed, Port, Service};
 use crate::key::{ConsumerKind, ConsumerRef};
-use crate::members::{LeftOut, MOST_MEMBERS, MOST_OF_NAMESPACE, MemberRules, Unfit};
+use crate::member_rules::{LeftOut, MOST_MEMBERS, MOST_OF_NAMESPACE, MemberRules, Unfit};
 use crate::objects::{self, Family, Slice};
 use crate::outcome::{Problem, Reason, quote};
 use crate::plan::Transport;

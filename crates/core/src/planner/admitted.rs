@@ -1,9 +1,10 @@
 //! Seats on load balancers that count them. The planner says which consumers belong on a load balancer and with which
 //! amounts, and places consumers that have a seat. [`crate::admission`] decides which consumers get one.
 
+use super::allowed_namespaces::allows;
 use super::consumer::ConsumerKey;
 use super::placement::{
-    Ask, Asked, Refusal, allows, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
+    Ask, Asked, Refusal, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
 };
 use super::{Object, Planner};
 use crate::admission::{Decision, Want};

@@ -2,12 +2,13 @@
 //! functions of objects; the planner calls them whenever one of those objects changes.
 
 use super::Config;
+use super::allowed_namespaces::allows;
 use super::stores::Stores;
 use crate::key::ObjectKey;
 use crate::nearest::did_you_mean;
 use crate::objects::{
-    AllowedNamespaces, ClassParameters, Exposure, Ingress, IngressClass, LoadBalancer, Namespace,
-    Placement, Service, ServiceClass,
+    ClassParameters, Exposure, Ingress, IngressClass, LoadBalancer, Namespace, Placement, Service,
+    ServiceClass,
 };
 use crate::outcome::{Problem, Reason, quote};
 use std::sync::Arc;
@@ -289,25 +290,4 @@ pub(super) fn may_stay<'a>(
 ) -> Option<&'a Arc<LoadBalancer>> {
     let lives = |claim: &ObjectKey, uid: &str| stores.lives(claim, uid);
     stores.directory.by_name(name).filter(|lb| allows(lb, namespace, labels, lives))
-}
-
-/// Whether a load balancer may be used from a namespace. While the claim to which it is bound exists: from the claim's
-/// namespace only. While it is unbound or only reserved: from the namespaces that it allows. A namespace with unknown
-/// labels matches no selector, not even one that requires the absence of a label.
-pub(super) fn allows(
-    lb: &LoadBalancer,
-    namespace: &str,
-    labels: Option<&Namespace>,
-    lives: impl FnOnce(&ObjectKey, &str) -> bool,
-) -> bool {
-    if let Some((claim, Some(uid))) = &lb.claim {
-        return &*claim.namespace == namespace && lives(claim, uid);
-    }
-    match &lb.allowed {
-        AllowedNamespaces::None => false,
-        AllowedNamespaces::All => true,
-        AllowedNamespaces::Selector(selector) => {
-            labels.is_some_and(|labels| selector.matches(&labels.labels))
-        }
-    }
 }

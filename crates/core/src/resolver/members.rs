@@ -2,9 +2,9 @@
 //! by `pools`.
 
 use super::endpoints::Endpoints;
-use super::guard::Guard;
 use super::nodes::Nodes;
-use crate::members::{LeftOut, MOST_MEMBERS};
+use super::refused_members::Guard;
+use crate::member_rules::{LeftOut, MOST_MEMBERS};
 use crate::plan::{Backends, Pool};
 use crate::update::{Member, MemberChange, MemberState};
 use std::cmp::Ordering;

@@ -2,15 +2,15 @@
 //! and leaves out members that the guard or a limit refuses.
 
 use super::endpoints::Endpoints;
-use super::guard::Guard;
 use super::members;
 use super::nodes::Nodes;
 use super::pace::MemberPace;
 use super::pieces::Pieces;
+use super::refused_members::Guard;
 use super::rooms::Rooms;
 use super::shards::Part;
 use crate::key::ConsumerRef;
-use crate::members::{LeftOut, MOST_MEMBERS};
+use crate::member_rules::{LeftOut, MOST_MEMBERS};
 use crate::outcome::{Problem, Reason};
 use crate::plan::{Backends, Pool, ServicePortRef};
 use crate::update::{Change, Extent, ListenerKey, Member, MemberState, Refusal, Update};

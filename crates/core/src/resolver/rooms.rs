@@ -5,7 +5,7 @@
 //! first. Namespaces do not affect each other. On a claimed load balancer the only namespace has no bound. `pools` asks
 //! it.
 
-use crate::members::MOST_OF_NAMESPACE;
+use crate::member_rules::MOST_OF_NAMESPACE;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

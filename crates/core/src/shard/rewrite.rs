@@ -9,7 +9,7 @@
 //! ```
 
 use super::{Items, Shards, Stamp, Wanted, Write, pack};
-use crate::fair::Queue;
+use crate::fair_queue::Queue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use super::command::Command;
 use super::diff::{Observed, diff_servers};
 use super::text::Word;
 use super::wanted::{Body, Section, Servers, Wanted};
-use bowline_core::fair::Queue;
+use bowline_core::fair_queue::Queue;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! HAProxy driver sweeps.
 
 use super::text::Word;
-use bowline_core::fair::Queue;
+use bowline_core::fair_queue::Queue;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;

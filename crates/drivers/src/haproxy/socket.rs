@@ -1,7 +1,7 @@
 //! A socket of HAProxy: one connection for each message and its answer. It knows no command; the HAProxy driver calls
 //! it.
 
-use crate::program::work::SOON;
+use crate::program::worker::SOON;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

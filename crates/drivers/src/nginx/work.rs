@@ -9,7 +9,7 @@ use super::text::BadText;
 use super::wanted::{CONFIG, Wanted};
 use crate::Error;
 use crate::desired::Desired;
-use crate::program::work::{LOADING, Program, SOON, Seen};
+use crate::program::worker::{LOADING, Program, SOON, Seen};
 use crate::program::{Excluded, trouble};
 use bowline_core::plan::Transport;
 use bowline_core::update::{ListenerKey, Update};

@@ -9,7 +9,7 @@ use super::pace::{Limits, ReloadPace};
 use super::search::{Accepted, Search};
 use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
-use super::work::Program;
+use super::worker::Program;
 use super::{hopeless, process, trouble};
 use crate::Error;
 use crate::desired::Desired;

@@ -3,7 +3,7 @@
 
 use super::common::Common;
 use super::hopeless;
-use super::work::{Program, Worker};
+use super::worker::{Program, Worker};
 use crate::{Driver, Error};
 use bowline_core::update::{Report, Update};
 use std::time::Duration;

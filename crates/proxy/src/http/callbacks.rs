@@ -13,7 +13,7 @@ use super::answer::Answer;
 use super::cookies;
 use super::decide::Decision;
 use super::exchange::{Ended, Exchange};
-use super::pace::{Pace, Turn};
+use super::pace::{Awaited, Pace};
 use super::peer;
 use super::scope::{Scope, Verdict};
 use super::target::Target;
@@ -60,10 +60,10 @@ impl Callbacks {
         let limits = self.shared.options.limits;
         let listener = scope.connection.listener.clone();
         pace.over(move |turn| match turn {
-            Turn::Client => limits.body_time,
-            Turn::Member => silence,
-            Turn::Either if listener.is_crowded() => limits.idle_time,
-            Turn::Either => limits.tunnel_time,
+            Awaited::Client => limits.body_time,
+            Awaited::Member => silence,
+            Awaited::Either if listener.is_crowded() => limits.idle_time,
+            Awaited::Either => limits.tunnel_time,
         })
     }
 }
@@ -72,12 +72,12 @@ impl Callbacks {
 fn pace(session: &mut Session, pool: &Pool) -> Option<Arc<Pace>> {
     let h2c = pool.speaks == Speaks::H2c;
     if h2c && !session.as_mut().is_body_empty() {
-        return Some(Pace::new(Turn::Client));
+        return Some(Pace::new(Awaited::Client));
     }
     // No other upgrades are forwarded.
     let socket = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     let upgrade = session.req_header().headers.get(http::header::UPGRADE).is_some_and(socket);
-    (!h2c && upgrade && session.is_upgrade_req()).then(|| Pace::new(Turn::Member))
+    (!h2c && upgrade && session.is_upgrade_req()).then(|| Pace::new(Awaited::Member))
 }
 
 #[async_trait]
@@ -187,8 +187,10 @@ impl ProxyHttp for Callbacks {
     ) -> Result<()> {
         if let Some(pace) = &ctx.pace {
             pace.went_on(match pace.turn() {
-                turn @ (Turn::Client | Turn::Either) if !end || session.was_upgraded() => turn,
-                _ => Turn::Member,
+                turn @ (Awaited::Client | Awaited::Either) if !end || session.was_upgraded() => {
+                    turn
+                }
+                _ => Awaited::Member,
             });
         }
         Ok(())
@@ -209,8 +211,8 @@ impl ProxyHttp for Callbacks {
         let tunnel = response.status == http::StatusCode::SWITCHING_PROTOCOLS;
         if let Some(pace) = &ctx.pace {
             pace.went_on(match pace.turn() {
-                _ if tunnel => Turn::Either,
-                Turn::Client if !response.status.is_informational() => Turn::Either,
+                _ if tunnel => Awaited::Either,
+                Awaited::Client if !response.status.is_informational() => Awaited::Either,
                 turn => turn,
             });
         }

@@ -16,7 +16,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The side that must send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(super) enum Awaited {
     /// The client: its body is incomplete.
     Client,
     /// The member.
@@ -36,31 +36,31 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Starts now.
-    pub(super) fn new(turn: Turn) -> Arc<Self> {
+    pub(super) fn new(turn: Awaited) -> Arc<Self> {
         let turn = AtomicU8::new(turn as u8);
         Arc::new(Self { start: Instant::now(), last: AtomicU64::new(0), turn })
     }
 
     /// A side has sent something; now this side must send.
-    pub(super) fn went_on(&self, turn: Turn) {
+    pub(super) fn went_on(&self, turn: Awaited) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last.store(now, Ordering::Relaxed);
         self.turn.store(turn as u8, Ordering::Relaxed);
     }
 
     /// The side that must send next.
-    pub(super) fn turn(&self) -> Turn {
+    pub(super) fn turn(&self) -> Awaited {
         match self.turn.load(Ordering::Relaxed) {
-            0 => Turn::Client,
-            1 => Turn::Member,
-            _ => Turn::Either,
+            0 => Awaited::Client,
+            1 => Awaited::Member,
+            _ => Awaited::Either,
         }
     }
 
     /// Resolves when the side that must send was silent for longer than allowed.
     pub(super) fn over(
         self: Arc<Self>,
-        allowed: impl Fn(Turn) -> Duration + Send + 'static,
+        allowed: impl Fn(Awaited) -> Duration + Send + 'static,
     ) -> BoxFuture<'static, Verdict> {
         let mut timer = Box::pin(sleep_until(Instant::now() + LOOK_AGAIN));
         Box::pin(std::future::poll_fn(move |cx| {
@@ -71,9 +71,9 @@ impl Pace {
                 let now = Instant::now();
                 if ends <= now {
                     return Poll::Ready(match turn {
-                        Turn::Client => Verdict::Slow,
-                        Turn::Member => Verdict::Silent,
-                        Turn::Either => Verdict::Idle,
+                        Awaited::Client => Verdict::Slow,
+                        Awaited::Member => Verdict::Silent,
+                        Awaited::Either => Verdict::Idle,
                     });
                 }
                 let wake = ends.min(now + LOOK_AGAIN);
@@ -96,9 +96,9 @@ mod tests {
     async fn over(pace: &Arc<Pace>) -> (Verdict, Duration) {
         let start = Instant::now();
         let allowed = |turn| match turn {
-            Turn::Client => SECOND * 10,
-            Turn::Member => SECOND,
-            Turn::Either => SECOND * 100,
+            Awaited::Client => SECOND * 10,
+            Awaited::Member => SECOND,
+            Awaited::Either => SECOND * 100,
         };
         (pace.clone().over(allowed).await, start.elapsed())
     }
@@ -106,9 +106,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn each_has_its_own_time() {
         for (turn, found, seconds) in [
-            (Turn::Client, Verdict::Slow, 10),
-            (Turn::Member, Verdict::Silent, 1),
-            (Turn::Either, Verdict::Idle, 100),
+            (Awaited::Client, Verdict::Slow, 10),
+            (Awaited::Member, Verdict::Silent, 1),
+            (Awaited::Either, Verdict::Idle, 100),
         ] {
             assert_eq!(over(&Pace::new(turn)).await, (found, SECOND * seconds));
         }
@@ -116,10 +116,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_begins_anew_whenever_something_is_said() {
-        let pace = Pace::new(Turn::Client);
+        let pace = Pace::new(Awaited::Client);
         let says = pace.clone();
         tokio::spawn(async move {
-            for turn in [Turn::Client, Turn::Client, Turn::Member] {
+            for turn in [Awaited::Client, Awaited::Client, Awaited::Member] {
                 tokio::time::sleep(SECOND * 9).await;
                 says.went_on(turn);
             }

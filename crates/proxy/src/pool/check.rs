@@ -105,7 +105,7 @@ pub(super) fn fraction(member: SocketAddr) -> f64 {
     (hash >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Turns single results into up or down: `fall` failures in a row are down, `rise` successes in a
+/// JobSlots single results into up or down: `fall` failures in a row are down, `rise` successes in a
 /// row up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Streak {

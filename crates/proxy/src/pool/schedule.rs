@@ -1,7 +1,7 @@
 //! Decides which health checks start when, from values alone: time is an argument, and [`super::checks`] runs
-//! the checks. Among those that are due, namespaces take turns ([`bowline_core::turns`]).
+//! the checks. Among those that are due, namespaces take turns ([`bowline_core::job_slots`]).
 
-use bowline_core::turns::{Turn, Turns};
+use bowline_core::job_slots::{JobSlots, JobTurn};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -18,13 +18,13 @@ pub(super) struct Schedule {
     next: Id,
     jobs: HashMap<Id, (Tenant, State)>,
     due: BTreeSet<(Instant, Id)>,
-    turns: Turns<Id>,
+    turns: JobSlots<Id>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Due(Instant),
-    Waits(Turn),
+    Waits(JobTurn),
     UnderWay,
     /// The check was removed while under way.
     Removed,
@@ -34,7 +34,7 @@ impl Schedule {
     /// An empty schedule that runs at most this many checks at once.
     pub(super) fn new(most: usize) -> Self {
         let (jobs, due) = (HashMap::new(), BTreeSet::new());
-        Self { next: 0, jobs, due, turns: Turns::new(most) }
+        Self { next: 0, jobs, due, turns: JobSlots::new(most) }
     }
 
     /// Adds a check that is due at this time.

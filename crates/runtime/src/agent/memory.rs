@@ -1,11 +1,11 @@
-//! The agent's shell around [`bowline_core::recall`]: reads and writes the state folder (`--state`) when that
+//! The agent's shell around [`bowline_core::kept_state`]: reads and writes the state folder (`--state`) when that
 //! machine says so, and tells it the time and the results. It decides nothing, and without a folder it does nothing.
 
-use super::state::{Folder, Loaded};
+use super::state_folder::{Folder, Loaded};
 use crate::clock;
 use crate::metrics::Metrics;
 use crate::roles::AgentOptions;
-use bowline_core::recall::{Effect, Event, Origin, Recall, Unusable};
+use bowline_core::kept_state::{Effect, Event, KeptState, Origin, Unusable};
 use bowline_core::update::{Certificate, Change, CookieSecret, Update};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -23,7 +23,7 @@ pub(super) type Contact = Arc<Notify>;
 
 /// The state that was found in the folder.
 #[derive(Debug)]
-pub(super) struct KeptState {
+pub(super) struct FoundState {
     pub(super) update: Update,
     /// The last time at which it was known to be true, in seconds of the Unix epoch.
     pub(super) since: i64,
@@ -42,9 +42,9 @@ pub(super) enum Due {
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    recall: Recall,
+    kept_state: KeptState,
     folder: Option<Arc<Folder>>,
-    kept: Option<KeptState>,
+    kept: Option<FoundState>,
     /// The last time at which the kept state was known to be true, in seconds of the Unix epoch.
     since: Option<i64>,
     /// Marks of the cluster that the agent is configured for.
@@ -73,9 +73,9 @@ impl Memory {
             cluster: options.cluster.as_ref().map(|it| it.borrow().clone()).unwrap_or_default(),
             uid: options.uid.clone(),
         };
-        let (recall, metrics) = (Recall::new(origin), metrics.clone());
+        let (kept_state, metrics) = (KeptState::new(origin), metrics.clone());
         let cluster = options.cluster.clone();
-        let memory = Self { recall, metrics, cluster, ..Self::default() };
+        let memory = Self { kept_state, metrics, cluster, ..Self::default() };
         let Some(path) = options.state.clone() else { return (memory, None) };
         let identity = options.identity.clone();
         match tokio::task::spawn_blocking(move || memory.read(&path, &identity)).await {
@@ -108,7 +108,7 @@ impl Memory {
                 self.certificates = certificates.collect();
                 self.cookie_secret.clone_from(&update.cookie_secret);
                 self.since = Some(seconds(at));
-                self.kept = Some(KeptState { update, since: seconds(at) });
+                self.kept = Some(FoundState { update, since: seconds(at) });
                 // Only the wall clock goes on across a reboot. If it was set back, the age is unknown and counts as
                 // zero.
                 Event::Found(origin, SystemTime::now().duration_since(at).unwrap_or_default())
@@ -131,12 +131,12 @@ impl Memory {
 
     /// Passes an event to the machine.
     pub(super) fn tell(&mut self, event: Event) {
-        self.recall.handle(event, clock::since_boot());
+        self.kept_state.handle(event, clock::since_boot());
     }
 
     /// A Plan names this uid as the uid of the load balancer.
     pub(super) fn owned(&mut self, uid: &str) {
-        if self.recall.origin().uid.as_deref() != Some(uid) {
+        if self.kept_state.origin().uid.as_deref() != Some(uid) {
             self.tell(Event::Owner(uid.to_owned()));
         }
     }
@@ -146,13 +146,13 @@ impl Memory {
         self.tell(Event::Watching(watching));
         let contact = self.contact();
         loop {
-            self.effects.extend(self.recall.take(clock::since_boot()));
+            self.effects.extend(self.kept_state.take(clock::since_boot()));
             while !self.effects.is_empty() {
                 if let Some(due) = self.next() {
                     return due;
                 }
             }
-            let wake = self.recall.wake();
+            let wake = self.kept_state.wake();
             let wake = async {
                 match wake {
                     Some(at) => tokio::time::sleep(at.saturating_sub(clock::since_boot())).await,
@@ -196,13 +196,13 @@ impl Memory {
     }
 
     /// The kept state, while it may be served.
-    pub(super) fn kept(&self) -> Option<&KeptState> {
-        self.kept.as_ref().filter(|_| self.recall.keeps_some())
+    pub(super) fn kept(&self) -> Option<&FoundState> {
+        self.kept.as_ref().filter(|_| self.kept_state.keeps_some())
     }
 
     /// The time until which the served state was known to be true. None: the agent follows the API.
     pub(super) fn since(&self) -> Option<i64> {
-        self.since.filter(|_| self.recall.serves())
+        self.since.filter(|_| self.kept_state.serves())
     }
 
     /// Adds to a complete update the kept secrets that the API has not delivered: the missing certificates and the
@@ -223,7 +223,7 @@ impl Memory {
 
     /// The driver has applied what the API delivered. Returns whether kept state was served until now.
     pub(super) fn replaced(&mut self) -> bool {
-        let served = self.recall.serves();
+        let served = self.kept_state.serves();
         self.tell(Event::Followed);
         self.kept = None;
         served
@@ -232,7 +232,7 @@ impl Memory {
     /// Starts to save this update.
     pub(super) fn save(&mut self, update: Update) {
         let Some(folder) = self.folder.clone() else { return };
-        let origin = self.recall.origin().clone();
+        let origin = self.kept_state.origin().clone();
         self.saving = Some(tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
             let saved = folder.save(&update, &origin);
@@ -271,7 +271,7 @@ impl Memory {
             if let Some(saving) = self.saving.take() {
                 let _ = saving.await;
             }
-            if self.recall.end() {
+            if self.kept_state.end() {
                 self.save(update());
             }
             if let Some(saving) = self.saving.take() {
@@ -319,7 +319,7 @@ fn seconds(time: SystemTime) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_core::recall::{MAX_AGE, PATIENCE};
+    use bowline_core::kept_state::{MAX_AGE, PATIENCE};
 
     fn options(path: &Path) -> AgentOptions {
         AgentOptions { state: Some(path.to_owned()), ..AgentOptions::new("edge") }
@@ -444,7 +444,7 @@ mod tests {
         let (mut memory, identity) = Memory::open(&options(&file), &metrics).await;
         assert_eq!(identity, None);
         memory.replaced();
-        assert!(!memory.recall.end(), "there is nowhere to keep it");
+        assert!(!memory.kept_state.end(), "there is nowhere to keep it");
         assert!(metrics.text().contains("bowline_errors_total{reason=\"State\"} 1"));
         std::fs::write(place.path().join("state"), "{}").unwrap();
         let (memory, identity) = Memory::open(&options(place.path()), &metrics).await;

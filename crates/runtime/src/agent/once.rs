@@ -3,8 +3,8 @@
 //! runs it.
 
 use super::{BURST, Heard, LACKING, follow, follow_nodes};
-use crate::keep::Keeper;
 use crate::roles::{AgentOptions, Context, RoleError};
+use crate::supervise::Keeper;
 use bowline_core::resolver::Resolver;
 use bowline_core::update::{Refusal, Update};
 use bowline_drivers::template::Templates;

@@ -2,8 +2,8 @@
 //! them, and tells the resolver to hold them then ([`bowline_core::vanished`] decides). It writes nothing.
 
 use super::{Heard, told};
-use crate::keep::Works;
 use crate::metrics::Metrics;
+use crate::supervise::Works;
 use crate::watch::{self, Seen, Selection};
 use bowline_api::{Plan, PlanSpec, convert, names};
 use bowline_core::key::ObjectKey;

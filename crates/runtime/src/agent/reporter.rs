@@ -2,11 +2,11 @@
 //! often it writes. It only passes on what the agent found; `agent.rs` starts it.
 
 use super::memory::Contact;
-use crate::keep::Works;
+use crate::api_timeout::answer;
 use crate::lease;
 use crate::metrics::Metrics;
-use crate::patience::answer;
 use crate::random;
+use crate::supervise::Works;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
 use bowline_core::replicas::{Left, Said};

@@ -4,14 +4,14 @@
 //! a moment. `agent.rs` starts it.
 
 use super::Heard;
-use crate::keep::Works;
 use crate::metrics::Metrics;
+use crate::supervise::Works;
 use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
+use bowline_core::certificate_rooms;
 use bowline_core::key::ObjectKey;
 use bowline_core::resolver::{Event, Kind, Object};
 use bowline_core::update::{Certificate, CookieSecret};
-use bowline_core::vault;
 use futures::future::{join, join_all};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
@@ -103,7 +103,7 @@ pub(super) async fn follow(
     let api: Api<Secret> = Api::namespaced(client, &namespace);
     let name = |index| Arc::<str>::from(names::certificates_secret(&load_balancer, index));
     let cookies_name = names::cookies_secret(&load_balancer);
-    let looks = join_all((0..vault::SECRETS).map(|index| is_absent(&api, name(index))));
+    let looks = join_all((0..certificate_rooms::SECRETS).map(|index| is_absent(&api, name(index))));
     let (looks, absent) = join(looks, is_absent(&api, cookies_name.as_str().into())).await;
     let mut cookies = Known { shown: false, synced: absent };
     // All Secrets up to the last one that may exist, and the one after it.
@@ -112,7 +112,7 @@ pub(super) async fn follow(
     let mut known: Vec<_> = looks.map(|synced| Known { shown: false, synced }).collect();
     let (sender, mut found) = mpsc::channel(16);
     let mut watches = Watches { api, metrics, sender, tasks: JoinSet::new() };
-    let named = |index: usize| name(u32::try_from(index).unwrap_or(vault::SECRETS));
+    let named = |index: usize| name(u32::try_from(index).unwrap_or(certificate_rooms::SECRETS));
     watches.cookies(&cookies_name);
     (0..known.len()).for_each(|index| watches.certificates(index, &named(index)));
     let mut told = false;
@@ -162,7 +162,7 @@ pub(super) async fn follow(
             }
             Seen::Apply(certificates) => {
                 known[index] = Known { shown: true, synced: true };
-                if index + 1 == known.len() && index + 1 < vault::SECRETS as usize {
+                if index + 1 == known.len() && index + 1 < certificate_rooms::SECRETS as usize {
                     known.push(Known::default());
                     watches.certificates(index + 1, &named(index + 1));
                 }

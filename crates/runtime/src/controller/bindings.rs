@@ -18,11 +18,11 @@ use bowline_core::binder::{
     self, Binder, Class, Event, Id, Job, Kind, Object, Op, Phase, Subject, Tie,
 };
 use bowline_core::clock::Uptime;
+use bowline_core::deleted_uids::Tombstones;
 use bowline_core::event_correlator::EventDraft;
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::{Namespace, Version};
 use bowline_core::relist::Missing;
-use bowline_core::tombstones::Tombstones;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,12 +5,12 @@
 use super::observed::CertificatesSeen;
 use super::packed::Packed;
 use bowline_api::{convert, names};
+use bowline_core::certificate_rooms::{self, CertificateRooms, Need, ReadOrder, Room, Withheld};
 use bowline_core::clock::Uptime;
 use bowline_core::key::ObjectKey;
 use bowline_core::planner::NeededCertificates;
 use bowline_core::shard::{Shards, Stamp, Write};
 use bowline_core::update::Certificate;
-use bowline_core::vault::{self, Need, Room, Turns, Vault, Withheld};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const FULL: Duration = Duration::from_secs(5);
 /// The most certificates read at once. They are written before more are read.
 const BATCH: usize = 128;
 /// The most writes before more certificates are read: enough to write each Secret once.
-const MOST_WRITES: u32 = vault::SECRETS;
+const MOST_WRITES: u32 = certificate_rooms::SECRETS;
 
 /// A certificate that was looked for and not found.
 #[derive(Debug)]
@@ -52,12 +52,12 @@ pub(super) struct Certificates {
     packed: Packed<Arc<str>, Option<Room>>,
     fetched: Fetched,
     /// The turns in which namespaces' certificates are read.
-    turns: Turns,
+    turns: ReadOrder,
     /// The number of writes since certificates were last read.
     writes: u32,
     missed: BTreeMap<Arc<str>, Missed>,
     /// Which certificates have room, and which are withheld.
-    vault: Vault,
+    rooms: CertificateRooms,
     /// Whether the set of withheld certificates changed since the last `take_withheld_changed`.
     withheld_changed: bool,
     /// The arguments of the last `next` that found nothing to do.
@@ -80,12 +80,12 @@ impl Default for Certificates {
         Self {
             // A hash names no namespace: `want` assigns each certificate to one. Certificates that no object has
             // needed since this leader began are treated as one more namespace.
-            packed: Packed::new(Shards::new(vault::SECRET), |_| "".into()),
+            packed: Packed::new(Shards::new(certificate_rooms::SECRET), |_| "".into()),
             fetched: Fetched::new(),
-            turns: Turns::default(),
+            turns: ReadOrder::default(),
             writes: 0,
             missed: BTreeMap::new(),
-            vault: Vault::default(),
+            rooms: CertificateRooms::default(),
             withheld_changed: false,
             rested: None,
         }
@@ -208,7 +208,7 @@ impl Certificates {
 
     /// Whether the agent does not have a certificate yet, though it is not withheld.
     pub(super) fn lacks(&self, hash: &Arc<str>) -> bool {
-        self.packed.seen_as(hash).is_none() && self.vault.withholds(hash).is_none()
+        self.packed.seen_as(hash).is_none() && self.rooms.withholds(hash).is_none()
     }
 
     /// The next step towards Secrets that contain exactly what is needed. `may_remove`: no Plan refers to a
@@ -282,7 +282,7 @@ impl Certificates {
     fn absent(&self, needed: &NeededCertificates, now: Uptime) -> Vec<(Arc<str>, Sought)> {
         let absent = needed
             .iter()
-            .filter(|(hash, _)| self.vault.withholds(hash).is_none() && !self.has(hash))
+            .filter(|(hash, _)| self.rooms.withholds(hash).is_none() && !self.has(hash))
             .filter(|(hash, _)| self.missed.get(*hash).is_none_or(|missed| missed.until <= now));
         let mut absent: Vec<_> = absent.collect();
         absent.sort_by_key(|(_, it)| it.since());
@@ -302,7 +302,7 @@ impl Certificates {
     ) -> Option<Write<Arc<str>, Option<Room>>> {
         loop {
             let write = self.packed.next(uid, now)?;
-            if write.index() < vault::SECRETS || write.items().is_none() {
+            if write.index() < certificate_rooms::SECRETS || write.items().is_none() {
                 return Some(write);
             }
             self.packed.refused(write.index(), now + FULL);
@@ -311,7 +311,7 @@ impl Certificates {
 
     /// Decides which certificates have room.
     fn admit(&mut self, needed: Needed<'_>) {
-        let before = self.vault.withheld().clone();
+        let before = self.rooms.withheld().clone();
         let needs = needed.certificates.iter().map(|(hash, it)| {
             let seen = self.packed.seen_as(hash);
             Need {
@@ -328,21 +328,21 @@ impl Certificates {
             let room = self.packed.seen_as(hash)?.hash?;
             Some((Arc::clone(hash), room))
         });
-        self.vault.admit(needs, leaving, needed.alone);
-        let (vault, packed) = (&self.vault, &self.packed);
+        self.rooms.admit(needs, leaving, needed.alone);
+        let (rooms, packed) = (&self.rooms, &self.packed);
         // A written certificate never moves to another Secret, so its content is not kept.
         self.fetched.retain(|hash, _| {
             let wanted = needed.certificates.contains_key(hash) && !packed.holds(hash);
-            wanted && vault.withholds(hash).is_none()
+            wanted && rooms.withholds(hash).is_none()
         });
-        if *vault.withheld() != before {
+        if *rooms.withheld() != before {
             self.withheld_changed = true;
         }
     }
 
     /// The withheld certificates, by hash.
     pub(super) fn withheld(&self) -> &BTreeMap<Arc<str>, Withheld> {
-        self.vault.withheld()
+        self.rooms.withheld()
     }
 
     /// Whether the withheld certificates changed since the last call.
@@ -357,9 +357,9 @@ impl Certificates {
     fn want(&mut self, needed: &NeededCertificates, may_remove: bool) {
         let (mut wanted, mut owned) = (Vec::new(), Vec::new());
         for (hash, it) in
-            needed.iter().filter(|(hash, _)| self.vault.withholds(hash).is_none() && self.has(hash))
+            needed.iter().filter(|(hash, _)| self.rooms.withholds(hash).is_none() && self.has(hash))
         {
-            let stamp = Stamp { hash: self.vault.room(hash), size: it.size() };
+            let stamp = Stamp { hash: self.rooms.room(hash), size: it.size() };
             owned.extend(it.secrets().first().map(|secret| (hash, &secret.namespace)));
             if self.packed.wanted().get(hash) != Some(&stamp) {
                 wanted.push((Arc::clone(hash), Some(stamp)));
@@ -373,7 +373,7 @@ impl Certificates {
             let seen = self.packed.seen_as(hash).copied();
             let held = |hash: &Arc<str>| self.packed.holds(hash);
             let kept =
-                seen.filter(|seen| !may_remove || self.vault.reserves(hash, seen.hash, held));
+                seen.filter(|seen| !may_remove || self.rooms.reserves(hash, seen.hash, held));
             wanted.push((Arc::clone(hash), kept));
         }
         for (hash, namespace) in owned {

@@ -32,7 +32,7 @@ use super::plan_book::PlanBook;
 use super::provisions::Provisions;
 use super::seats::SeatShell;
 use super::target::Target;
-use super::work::Lane;
+use super::write_queue::Lane;
 use bowline_api::convert::Ground;
 use bowline_api::provisioned_objects::Images;
 use bowline_core::addresses::{self, HolderKind, HolderRef};

@@ -12,7 +12,7 @@ use super::FIRST_PLAN;
 use super::observed::Observed;
 use super::state::State;
 use super::target::{Next, Target, Tried};
-use super::work::{self, Lane, Waiting, Work};
+use super::write_queue::{self, Lane, Waiting, Work};
 use super::writer::{Failure, Reply, Writer};
 use crate::clock;
 use crate::elect::Leadership;
@@ -256,7 +256,7 @@ impl Turn {
         for (lane, target) in skipped {
             self.work.insert(&lane, target);
         }
-        let busy = self.busy.keys().any(work::is_awaited);
+        let busy = self.busy.keys().any(write_queue::is_awaited);
         if !busy && !self.work.is_awaited() && !self.waiting.is_awaited() {
             self.context.readiness.reached(FIRST_PLAN);
         }

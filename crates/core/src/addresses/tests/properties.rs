@@ -21,7 +21,7 @@ fn live(cloud: &mut Cloud, steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(cases(200))]
+    #![proptest_config(cases(80))]
 
     #[test]
     fn with_two_leaders_no_address_has_two_who_may_not_share_it_and_nothing_leaks(

@@ -355,7 +355,7 @@ fn run(leaders: usize, steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(cases(192))]
+    #![proptest_config(cases(80))]
 
     #[test]
     fn one_leader_that_may_die_never_overcommits_and_takes_no_seat(

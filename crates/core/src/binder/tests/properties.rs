@@ -18,7 +18,7 @@ fn run(leaders: usize, steps: Vec<Step>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(cases(256))]
+    #![proptest_config(cases(100))]
 
     #[test]
     fn one_leader_that_may_die_ends_with_every_claim_bound_or_told_why(

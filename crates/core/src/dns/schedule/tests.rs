@@ -1,5 +1,7 @@
 //! Tests of the schedule with exact times: lateness is off, except where it is tested.
 
+mod properties;
+
 use super::*;
 use crate::dns::{Answer, Failure, FailureKind, Found};
 use crate::objects::Family;

@@ -2,6 +2,7 @@
 //! that serves them: whatever the leaders do, a consumer that is served and does not change stays served.
 
 use super::make::*;
+use crate::cases::cases;
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{Ingress, Service};
@@ -475,6 +476,8 @@ fn a_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(cases(80))]
+
     #[test]
     fn with_two_leaders_no_consumer_that_changes_nothing_loses_what_is_served(
         steps in prop::collection::vec(a_step(), 0..60),

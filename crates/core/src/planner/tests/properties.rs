@@ -3,6 +3,7 @@
 use super::world::{
     KINDS, LOAD_BALANCERS, Step, World, config, object, settled_steps, steps, writer,
 };
+use crate::cases::cases;
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::{AllowedNamespaces, LoadBalancer};
@@ -143,6 +144,8 @@ fn only_the_writer_loses(before: &Held, after: &Held, writer: &str) -> Result<()
 }
 
 proptest! {
+    #![proptest_config(cases(80))]
+
     #[test]
     fn no_write_of_one_namespace_takes_anything_from_another(
         config in config(),

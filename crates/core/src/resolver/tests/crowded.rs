@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::ConsumerKind;
-use crate::members::{MOST_MEMBERS, MOST_OF_NAMESPACE};
+use crate::member_rules::{MOST_MEMBERS, MOST_OF_NAMESPACE};
 use crate::objects::{Endpoint, SlicePort};
 use crate::plan::{Backends, Fragment, Transport};
 use proptest::prelude::*;

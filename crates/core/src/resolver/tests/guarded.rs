@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::key::ConsumerKind;
-use crate::members::MOST_MEMBERS;
+use crate::member_rules::MOST_MEMBERS;
 use crate::objects::{Endpoint, SlicePort};
 use crate::outcome::Reason;
 use crate::plan::{Backends, Transport};

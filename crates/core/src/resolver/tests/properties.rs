@@ -2,6 +2,7 @@
 //! fresh resolver would give it.
 
 use super::*;
+use crate::cases::cases;
 use crate::plan::*;
 use crate::update::*;
 use proptest::prelude::*;
@@ -288,7 +289,7 @@ fn driver_of(resolver: &Resolver) -> Driver {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(cases(160))]
 
     #[test]
     fn updates_add_up_to_what_a_fresh_resolver_says(acts in prop::collection::vec(act(), 1..40)) {

@@ -1,6 +1,7 @@
 //! Tests of how namespaces share the listeners that an agent can open: which are open, which wait, and who is told.
 
 use super::*;
+use crate::cases::cases;
 use crate::key::ConsumerKind;
 use crate::plan::{
     Backends, ENTRY_WEB, Fragment, Listener, ListenerProtocol, Serves, service_pool,
@@ -228,6 +229,8 @@ fn count(open: &BTreeSet<u16>) -> [usize; 5] {
 }
 
 proptest! {
+    #![proptest_config(cases(80))]
+
     #[test]
     fn in_any_history_open_listeners_stay_shares_hold_and_only_listeners_without_room_wait(
         steps in prop::collection::vec(step(), 1..30),

@@ -9,7 +9,7 @@ use crate::haproxy::readback;
 use crate::haproxy::text::Word;
 use crate::haproxy::version::{self, Version};
 use crate::haproxy::wanted::{Section, Wanted};
-use crate::program::work::{Program as _, Seen};
+use crate::program::worker::{Program as _, Seen};
 use tokio::time::Instant;
 
 impl HaproxyProcess {

@@ -127,9 +127,11 @@ async fn the_secret_after_the_last_may_be_forbidden_and_one_before_it_missing() 
 
 #[tokio::test]
 async fn as_many_secrets_as_an_agent_may_read_are_all_told() {
-    let all: Vec<_> = (0..vault::SECRETS).map(|index| (index, Answers::Found)).collect();
+    let all: Vec<_> =
+        (0..certificate_rooms::SECRETS).map(|index| (index, Answers::Found)).collect();
     let (events, took) = hears(&all, None).await;
-    let expected: std::collections::BTreeSet<_> = (0..vault::SECRETS).map(name).collect();
+    let expected: std::collections::BTreeSet<_> =
+        (0..certificate_rooms::SECRETS).map(name).collect();
     assert_eq!(shown(&events), expected.into_iter().collect::<Vec<_>>());
     assert!(took < PATIENCE, "{took:?}");
 }

@@ -48,7 +48,7 @@ fn with_a() -> Stored {
 }
 
 fn room(namespace: &str, name: &str, size: usize) -> Room {
-    Room { place: vault::Place::of(&ObjectKey::new(namespace, name)), size }
+    Room { place: certificate_rooms::SecretHash::of(&ObjectKey::new(namespace, name)), size }
 }
 
 fn as_needed(certificates: &NeededCertificates) -> Needed<'_> {
@@ -74,7 +74,7 @@ fn at_rest_nothing_is_gone_through_until_something_else_is_needed() {
 #[test]
 fn one_that_has_no_room_is_not_read_and_holds_nothing_up() {
     let mut certificates = Certificates::default();
-    let padded = format!("007-{}", 2 * vault::LARGEST);
+    let padded = format!("007-{}", 2 * certificate_rooms::LARGEST);
     let mut all: Vec<_> = (0..100).map(|n| format!("{n:03}-1000")).collect();
     all[7].clone_from(&padded);
     let needed = needed(&all.iter().map(String::as_str).collect::<Vec<_>>());
@@ -108,8 +108,9 @@ fn no_secret_is_written_that_no_agent_reads() {
     let mut certificates = Certificates::default();
     let now = Uptime::default();
     // All Secrets are full of certificates that are not needed any more and that Plans still refer to.
-    for index in 0..vault::SECRETS {
-        let old = (format!("old-{index}").into(), Stamp { hash: None, size: vault::SECRET });
+    for index in 0..certificate_rooms::SECRETS {
+        let old =
+            (format!("old-{index}").into(), Stamp { hash: None, size: certificate_rooms::SECRET });
         certificates.seen(secret(index, "1", "uid", &[old].into()));
     }
     let needed = needed(&["new"]);
@@ -119,7 +120,7 @@ fn no_secret_is_written_that_no_agent_reads() {
     // The Plan is written, and nothing refers to the old certificates any more.
     let next = certificates.next("lb", Some("uid"), as_needed(&needed), true, now);
     let Some(CertificateStep::Write(write)) = next else { panic!("{next:?}") };
-    assert!(write.write.index() < vault::SECRETS, "{write:?}");
+    assert!(write.write.index() < certificate_rooms::SECRETS, "{write:?}");
 }
 
 #[test]
@@ -244,7 +245,7 @@ impl Cluster {
 /// Certificates of the largest size in a namespace, needed by Ingresses of this age.
 fn largest(needed: &mut NeededCertificates, namespace: &str, number: usize, age: i64) {
     for n in 0..number {
-        let hash = format!("{namespace}-{n:03}-{}", vault::LARGEST);
+        let hash = format!("{namespace}-{n:03}-{}", certificate_rooms::LARGEST);
         need(needed, &hash, namespace, &format!("tls-{n:03}"), age);
     }
 }
@@ -269,7 +270,7 @@ fn renewal(mut needed: NeededCertificates) -> (NeededCertificates, Arc<str>, Arc
     let old = needed.keys().next_back().unwrap().clone();
     let secret = needed[&old].secrets()[0].clone();
     needed.remove(&old);
-    let new = format!("shop-new-{}", vault::LARGEST - 7);
+    let new = format!("shop-new-{}", certificate_rooms::LARGEST - 7);
     need(&mut needed, &new, "shop", &secret.name, 0);
     largest(&mut needed, "aaa", 10, -1);
     (needed, old, new.into())
@@ -355,7 +356,7 @@ fn steps_until(hash: &str, number: usize, readable: bool) -> usize {
 
 #[test]
 fn certificates_that_change_faster_than_they_are_read_hold_up_no_other_tenants() {
-    let hash = format!("waits-{}", vault::LARGEST);
+    let hash = format!("waits-{}", certificate_rooms::LARGEST);
     // Three kinds of steps: read, write what leaves, write what is added.
     for (number, readable) in [(1, false), (400, false), (1, true), (400, true)] {
         let steps = steps_until(&hash, number, readable);

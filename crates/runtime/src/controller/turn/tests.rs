@@ -1,6 +1,6 @@
 //! Tests of the turn, with writes that reach no API.
 
-use super::super::work::{MOST_RECORDS, MOST_WRITES};
+use super::super::write_queue::{MOST_RECORDS, MOST_WRITES};
 use super::*;
 use crate::controller::observed::CookiesSeen;
 use crate::controller::testing;
@@ -52,7 +52,7 @@ async fn it_is_not_ready_while_cookie_secrets_hold_up_the_first_plans() {
     turn.write(now);
     let cookies = |target: &&Target| matches!(target, Target::Cookies(_));
     assert_eq!(turn.busy.keys().filter(cookies).count(), MOST_RECORDS);
-    assert!(!turn.busy.keys().any(work::is_awaited));
+    assert!(!turn.busy.keys().any(write_queue::is_awaited));
     assert_eq!(turn.context.readiness.missing(), [FIRST_PLAN]);
     // The writes have ended, there is nothing to plan, and the missing cookie Secret does not block
     // readiness.

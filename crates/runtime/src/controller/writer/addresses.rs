@@ -3,7 +3,7 @@
 //! overwritten. `Writer::perform` calls it.
 
 use super::{Reply, Writer, params};
-use crate::patience::answer;
+use crate::api_timeout::answer;
 use bowline_api::address::{Address, address_name};
 use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, convert};

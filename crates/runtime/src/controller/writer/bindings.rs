@@ -4,7 +4,7 @@
 
 use super::super::shown::{ClaimShown, LoadBalancerShown, Shown};
 use super::{Failure, Reply, Writer, params, patch_params};
-use crate::patience::answer;
+use crate::api_timeout::answer;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, convert};
 use bowline_core::binder::{self, Id, Subject};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};

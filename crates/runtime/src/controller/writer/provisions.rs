@@ -3,7 +3,7 @@
 //! chooses the steps. Creates are exclusive; updates name a version and deletions a uid. `Writer::perform` calls it.
 
 use super::{Reply, Writer, params, patch_params};
-use crate::patience::answer;
+use crate::api_timeout::answer;
 use bowline_api::provisioned_objects::{Made, Part, Wish, covers, rollout};
 use bowline_core::binder;
 use bowline_core::objects::Version;

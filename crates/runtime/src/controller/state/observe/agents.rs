@@ -5,7 +5,7 @@ use crate::controller::agents::News;
 use crate::controller::consumers::key_of;
 use crate::controller::plans::Plans;
 use crate::controller::target::Target;
-use bowline_core::fair;
+use bowline_core::fair_queue;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::Event;
 use bowline_core::update::Refusal;
@@ -31,9 +31,10 @@ impl State {
                 // An Ingress has no conditions: only an Event tells its owner that a shared listener is not open.
                 let ingresses =
                     self.planner.consumers(lb).filter(|it| it.kind == ConsumerKind::Ingress);
-                for ingress in
-                    fair::share(ingresses.map(|it| (Arc::clone(&it.namespace), it)), MOST_INGRESSES)
-                {
+                for ingress in fair_queue::share(
+                    ingresses.map(|it| (Arc::clone(&it.namespace), it)),
+                    MOST_INGRESSES,
+                ) {
                     self.outbox.warn(ingress, &refusal.problem);
                 }
             }

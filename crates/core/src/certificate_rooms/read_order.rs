@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 /// The turns of namespaces.
 #[derive(Clone, Debug, Default)]
-pub struct Turns {
+pub struct ReadOrder {
     /// The namespace that was served last.
     last: Option<Arc<str>>,
 }
 
-impl Turns {
+impl ReadOrder {
     /// Takes up to `most` of these items, each with its namespace: one of each namespace in turn, beginning after the
     /// namespace that was served last. Within a namespace the first come first.
     pub fn take<T>(
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_namespace_with_many_changes_leaves_every_other_its_turn() {
-        let mut turns = Turns::default();
+        let mut turns = ReadOrder::default();
         let all = [of("evil", 0..1_000), of("shop", 0..1), of("web", 0..2)].concat();
         assert_eq!(turns.take(all, 4), ["evil-0", "shop-0", "web-0", "evil-1"]);
         // The turn goes on where it ended, whatever has come since.
@@ -69,7 +69,7 @@ mod tests {
         fn no_namespace_waits_longer_than_one_turn_of_all_others(
             others in 1usize..20, most in 1usize..10, before in 0usize..20,
         ) {
-            let mut turns = Turns::default();
+            let mut turns = ReadOrder::default();
             let crowd = |round: usize| {
                 let all = (0..others).map(move |n| of(&format!("evil-{n:02}"), round * 50..round * 50 + 30));
                 all.flatten().collect::<Vec<_>>()

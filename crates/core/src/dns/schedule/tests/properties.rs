@@ -1,7 +1,7 @@
 //! Property tests: the schedule under any sequence of events, checked against its own effects.
 
-use super::tests::{failed, found, name, secs, step};
-use super::*;
+use super::super::*;
+use super::{failed, found, name, secs, step};
 use crate::dns::{Answer, FailureKind};
 use crate::objects::Family;
 use proptest::prelude::*;

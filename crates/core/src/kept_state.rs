@@ -2,7 +2,7 @@
 //! a moment to deliver everything, and more time while it answers; then kept state is served until the API has
 //! delivered everything. Kept state that is too old or of another load balancer is refused, and withdrawn where that
 //! shows later. It reads no file and no clock: the runtime's agent feeds it events with the time since boot, and
-//! carries out the effects of [`Recall::take`].
+//! carries out the effects of [`KeptState::take`].
 
 use crate::clock::Uptime;
 use crate::resolver::{self, Kind};
@@ -158,7 +158,7 @@ pub fn is_answer(event: &resolver::Event) -> bool {
 
 /// Whether and when one agent saves and serves state.
 #[derive(Debug, Default)]
-pub struct Recall {
+pub struct KeptState {
     origin: Origin,
     /// Whether there is a folder.
     keeps: bool,
@@ -181,7 +181,7 @@ pub struct Recall {
     watching: bool,
 }
 
-impl Recall {
+impl KeptState {
     /// Begins for the agent of this load balancer, without a folder.
     pub fn new(origin: Origin) -> Self {
         Self { started: origin.cluster.clone(), origin, watching: true, ..Self::default() }

@@ -1,6 +1,7 @@
 //! Tests of which certificates have room, over histories of needs.
 
 use super::*;
+use crate::cases::cases;
 use proptest::prelude::*;
 
 /// A certificate of a namespace, in the Secret of this number.
@@ -18,7 +19,7 @@ fn item(namespace: &str, number: usize, size: usize) -> Item {
 }
 
 /// Decides once, and adds the certificates that are handed out to `held`.
-fn admit(vault: &mut Vault, items: &[Item], held: &mut BTreeSet<Arc<str>>, alone: bool) {
+fn admit(vault: &mut CertificateRooms, items: &[Item], held: &mut BTreeSet<Arc<str>>, alone: bool) {
     let needs = items.iter().map(|it| need(it, held.contains(&it.hash), None));
     vault.admit(needs, [], alone);
     let admitted = items.iter().filter(|it| vault.withholds(&it.hash).is_none());
@@ -33,7 +34,7 @@ fn many(namespace: &str, number: usize, size: usize) -> Vec<Item> {
     (0..number).map(|n| item(namespace, n, size)).collect()
 }
 
-fn refused<'a>(vault: &Vault, items: &'a [Item]) -> Vec<&'a Item> {
+fn refused<'a>(vault: &CertificateRooms, items: &'a [Item]) -> Vec<&'a Item> {
     items.iter().filter(|it| vault.withholds(&it.hash).is_some()).collect()
 }
 
@@ -41,7 +42,7 @@ const ORDINARY: usize = 5_700;
 
 #[test]
 fn one_namespace_cannot_use_up_what_others_need() {
-    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
     let mut all = many("evil", 10_000, LARGEST);
     all.extend(many("evil-2", 10_000, LARGEST));
     all.extend(many("evil-3", 10_000, LARGEST));
@@ -62,7 +63,7 @@ fn a_namespace_has_its_quota_and_one_that_is_alone_has_everything() {
         (false, QUOTA.each / ORDINARY, "namespace shop has 6720 KiB "),
         (true, MOST / ORDINARY, "all 26880 KiB "),
     ] {
-        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+        let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
         admit(&mut vault, &more_than_before, &mut held, alone);
         assert!(refused(&vault, &more_than_before).is_empty());
         admit(&mut vault, &all, &mut held, alone);
@@ -75,7 +76,7 @@ fn a_namespace_has_its_quota_and_one_that_is_alone_has_everything() {
 
 #[test]
 fn what_is_handed_out_stays_and_so_does_its_successor() {
-    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
     let mut all = many("shop", 6_000, ORDINARY);
     admit(&mut vault, &all, &mut held, false);
     let before = held.clone();
@@ -97,7 +98,7 @@ fn what_is_handed_out_stays_and_so_does_its_successor() {
 
 #[test]
 fn a_successor_that_is_far_larger_has_to_find_room_and_sizes_do_not_creep_up() {
-    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
     let mut all = many("shop", QUOTA.each / ORDINARY, ORDINARY);
     admit(&mut vault, &all, &mut held, false);
     assert!(refused(&vault, &all).is_empty());
@@ -114,7 +115,7 @@ fn a_successor_that_is_far_larger_has_to_find_room_and_sizes_do_not_creep_up() {
 
 #[test]
 fn one_that_is_padded_is_refused_and_one_in_two_namespaces_may_be_the_second_ones() {
-    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+    let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
     let padded = item("shop", 0, LARGEST + 1);
     let mut all = many("aaa", 6_000, ORDINARY);
     let mut both = item("aaa", 9_999, ORDINARY);
@@ -127,7 +128,7 @@ fn one_that_is_padded_is_refused_and_one_in_two_namespaces_may_be_the_second_one
 
 #[test]
 fn what_an_older_version_handed_out_stays_although_it_is_more_than_one_has() {
-    let mut vault = Vault::default();
+    let mut vault = CertificateRooms::default();
     let all = many("shop", 100, 2 * LARGEST);
     let mut held = all.iter().map(|it| it.hash.clone()).collect();
     admit(&mut vault, &all, &mut held, false);
@@ -135,8 +136,8 @@ fn what_an_older_version_handed_out_stays_although_it_is_more_than_one_has() {
 }
 
 /// A vault in which three namespaces use all of the common room, and their certificates.
-fn full() -> (Vault, BTreeSet<Arc<str>>, Vec<Item>) {
-    let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+fn full() -> (CertificateRooms, BTreeSet<Arc<str>>, Vec<Item>) {
+    let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
     let namespaces = ["evil-1", "evil-2", "shop"].iter();
     let all: Vec<_> = namespaces.flat_map(|it| many(it, 2_000, ORDINARY)).collect();
     admit(&mut vault, &all, &mut held, false);
@@ -160,7 +161,7 @@ fn a_renewal_has_its_room_before_an_older_one_that_waits_also_at_a_leader_that_b
         (1..10).map(|n| Item { since: -1, ..item("aaa", n, LARGEST) }).collect();
     let recorded = |hash: &Arc<str>| vault.room(hash);
     for begins in [false, true] {
-        let mut leader = if begins { Vault::default() } else { vault.clone() };
+        let mut leader = if begins { CertificateRooms::default() } else { vault.clone() };
         let holders = rest.iter().map(|it| need(it, true, recorded(&it.hash)));
         let waiting = many_more.iter().chain([&waiter]).map(|it| need(it, false, None));
         let needs: Vec<_> = waiting.chain(holders).chain([need(&new, false, None)]).collect();
@@ -180,7 +181,7 @@ fn a_renewal_that_is_too_large_is_withheld_and_its_secret_keeps_its_room() {
     all.extend([waiter.clone(), renewed(&old, LARGEST + 1)]);
     admit(&mut vault, &all, &mut held, false);
     assert_eq!(refused(&vault, &all).len(), 2);
-    let room = Room { place: Place::of(&old.places[0]), size: old.size };
+    let room = Room { place: SecretHash::of(&old.places[0]), size: old.size };
     let is_there = |hash: &Arc<str>| held.contains(hash);
     assert!(vault.reserves(&old.hash, Some(room), is_there));
     all.pop();
@@ -268,7 +269,7 @@ fn copies_of_one_certificate_that_become_different_ones_have_room_for_one() {
 
 #[test]
 fn a_room_is_read_as_it_was_recorded() {
-    let room = Room { place: Place::of(&ObjectKey::new("shop", "tls")), size: 5_700 };
+    let room = Room { place: SecretHash::of(&ObjectKey::new("shop", "tls")), size: 5_700 };
     assert_eq!(room.to_string().parse(), Ok(room));
     for bad in ["", "12", "x:1", "1:x", "1:-1", "1:99999999"] {
         assert!(bad.parse::<Room>().is_err(), "{bad}");
@@ -276,7 +277,7 @@ fn a_room_is_read_as_it_was_recorded() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(16))]
+    #![proptest_config(cases(16))]
 
     /// In any history: a certificate that is held and still needed stays. A namespace within its share gets all its
     /// certificates, while fewer than a hundred namespaces have any. The certificates never need more room than there
@@ -285,7 +286,7 @@ proptest! {
     fn holders_stay_and_small_ones_always_come_in(
         steps in prop::collection::vec((0usize..6, 0usize..60, 500usize..LARGEST), 1..10),
     ) {
-        let (mut vault, mut held) = (Vault::default(), BTreeSet::new());
+        let (mut vault, mut held) = (CertificateRooms::default(), BTreeSet::new());
         let mut all: BTreeMap<usize, Vec<Item>> = BTreeMap::new();
         for (who, number, size) in steps {
             all.insert(who, many(&format!("ns-{who}"), number * 20, size));
@@ -300,7 +301,7 @@ proptest! {
             }
             let used: usize =
                 items.iter().filter(|it| held.contains(&it.hash)).map(|it| it.size).sum();
-            prop_assert!(used <= ROOM, "{}", used);
+            prop_assert!(used <= CAPACITY, "{}", used);
         }
     }
 }

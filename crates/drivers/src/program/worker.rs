@@ -200,7 +200,7 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
 /// What the task did last. Requests, timers and steps of a search take turns in this order, so an endless supply of one
 /// does not starve the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum WorkKind {
     Request,
     Timer,
     Search,
@@ -262,15 +262,15 @@ impl<P: Program> Worker<P> {
                 P::NAME
             );
         }
-        let mut last = Turn::Request;
+        let mut last = WorkKind::Request;
         loop {
             let next = self.next();
             let is_due = next <= Instant::now();
-            let searches = self.common.search.is_some() && (!is_due || last == Turn::Timer);
+            let searches = self.common.search.is_some() && (!is_due || last == WorkKind::Timer);
             let listens = match last {
-                Turn::Request => !(searches || is_due),
-                Turn::Timer => !searches,
-                Turn::Search => true,
+                WorkKind::Request => !(searches || is_due),
+                WorkKind::Timer => !searches,
+                WorkKind::Search => true,
             };
             let ended = async {
                 match &mut self.common.child {
@@ -288,7 +288,7 @@ impl<P: Program> Worker<P> {
                 biased;
                 request = request, if listens => match request {
                     Some(request) => {
-                        last = Turn::Request;
+                        last = WorkKind::Request;
                         if !self.answer(request).await {
                             return;
                         }
@@ -304,12 +304,12 @@ impl<P: Program> Worker<P> {
                 }
                 // A request waits for one check at most.
                 () = std::future::ready(()), if searches => {
-                    last = Turn::Search;
+                    last = WorkKind::Search;
                     let searched = self.search_on().await;
                     self.acted(searched);
                 }
                 () = sleep_until(next) => {
-                    last = Turn::Timer;
+                    last = WorkKind::Timer;
                     let ticked = self.tick().await;
                     self.acted(ticked);
                 }

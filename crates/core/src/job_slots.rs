@@ -15,27 +15,27 @@ use std::sync::Arc;
 
 /// The place of a waiting job in the order of arrival; it also identifies the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Turn(u64);
+pub struct JobTurn(u64);
 
 /// A job that begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun<J> {
-    /// The namespace for which it counts until [`Turns::done`].
+    /// The namespace for which it counts until [`JobSlots::done`].
     pub namespace: Arc<str>,
-    /// Its turn. It still waits in the lines of other namespaces: see [`Turns::leave`].
-    pub turn: Turn,
+    /// Its turn. It still waits in the lines of other namespaces: see [`JobSlots::leave`].
+    pub turn: JobTurn,
     /// The job.
     pub job: J,
 }
 
 /// The jobs that wait for their turn, and the number of running jobs.
 #[derive(Debug)]
-pub struct Turns<J> {
+pub struct JobSlots<J> {
     most: usize,
     next: u64,
     tenants: HashMap<Arc<str>, Standing<J>>,
     /// Namespaces with waiting jobs, by the number of their running jobs and the turn of the first waiting one.
-    wanting: BTreeSet<(usize, Turn, Arc<str>)>,
+    wanting: BTreeSet<(usize, JobTurn, Arc<str>)>,
     under_way: usize,
 }
 
@@ -43,18 +43,18 @@ pub struct Turns<J> {
 struct Standing<J> {
     under_way: usize,
     /// The waiting jobs, in order.
-    waits: BTreeMap<Turn, J>,
+    waits: BTreeMap<JobTurn, J>,
 }
 
 impl<J> Standing<J> {
     /// The position of the namespace among those with waiting jobs. None: it has none.
-    fn wants(&self, namespace: &Arc<str>) -> Option<(usize, Turn, Arc<str>)> {
+    fn wants(&self, namespace: &Arc<str>) -> Option<(usize, JobTurn, Arc<str>)> {
         let (since, _) = self.waits.first_key_value()?;
         Some((self.under_way, *since, namespace.clone()))
     }
 }
 
-impl<J> Turns<J> {
+impl<J> JobSlots<J> {
     /// Without jobs; at most `most` run at once.
     pub fn new(most: usize) -> Self {
         Self {
@@ -67,23 +67,27 @@ impl<J> Turns<J> {
     }
 
     /// A job waits from now on, for each of these namespaces.
-    pub fn wait<'a>(&mut self, namespaces: impl IntoIterator<Item = &'a Arc<str>>, job: &J) -> Turn
+    pub fn wait<'a>(
+        &mut self,
+        namespaces: impl IntoIterator<Item = &'a Arc<str>>,
+        job: &J,
+    ) -> JobTurn
     where
         J: Clone,
     {
-        let turn = Turn(self.next);
+        let turn = JobTurn(self.next);
         self.next += 1;
         namespaces.into_iter().for_each(|namespace| self.join(namespace, turn, job.clone()));
         turn
     }
 
     /// A waiting job waits for this namespace, too.
-    pub fn join(&mut self, namespace: &Arc<str>, turn: Turn, job: J) {
+    pub fn join(&mut self, namespace: &Arc<str>, turn: JobTurn, job: J) {
         self.change(namespace, |standing| _ = standing.waits.insert(turn, job));
     }
 
     /// A job no longer waits for this namespace.
-    pub fn leave(&mut self, namespace: &Arc<str>, turn: Turn) {
+    pub fn leave(&mut self, namespace: &Arc<str>, turn: JobTurn) {
         self.change(namespace, |standing| _ = standing.waits.remove(&turn));
     }
 
@@ -158,7 +162,7 @@ mod tests {
     #[test]
     fn a_namespace_alone_has_half_and_two_have_a_third_each() {
         let (a, b) = (names(&["a"]), names(&["b"]));
-        let mut turns = Turns::new(60);
+        let mut turns = JobSlots::new(60);
         (0..400).for_each(|job| _ = turns.wait(&a, &job));
         let mut running: Vec<_> = std::iter::from_fn(|| turns.begin()).collect();
         assert_eq!(running.len(), 30);
@@ -174,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_job_of_two_namespaces_uses_the_share_of_the_one_with_fewer_under_way() {
-        let mut turns = Turns::new(8);
+        let mut turns = JobSlots::new(8);
         let (busy, both) = (names(&["busy"]), names(&["busy", "idle"]));
         (0..9).for_each(|job| _ = turns.wait(&busy, &job));
         while turns.begin().is_some() {}
@@ -213,8 +217,8 @@ mod tests {
             steps in steps(), most in 1usize..8,
         ) {
             let all = names(&["a", "b", "c", "d"]);
-            let mut turns = Turns::new(most);
-            let mut waits: BTreeMap<Turn, Vec<Arc<str>>> = BTreeMap::new();
+            let mut turns = JobSlots::new(most);
+            let mut waits: BTreeMap<JobTurn, Vec<Arc<str>>> = BTreeMap::new();
             let mut running: Vec<Arc<str>> = Vec::new();
             for (job, step) in steps.into_iter().enumerate() {
                 match step {

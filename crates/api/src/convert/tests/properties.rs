@@ -1,8 +1,8 @@
 //! For any input the readers answer: with a value, or with a problem that is short, on one line and names its key.
 
-use super::testing::{HOSTILE, annotated};
-use super::*;
-use crate::annotations::{ALL, Key};
+use super::super::testing::{HOSTILE, annotated};
+use super::super::*;
+use crate::annotation_keys::{ALL, Key};
 use bowline_core::outcome::Problem;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Node, Secret, Service};

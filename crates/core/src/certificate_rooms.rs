@@ -8,14 +8,14 @@
 //! [`crate::quota`] limits each namespace's share of the bytes that may be needed at once. A quarter of the room is
 //! kept free for successors.
 
+mod read_order;
 mod room;
-mod turns;
 
 #[cfg(test)]
 mod tests;
 
-pub use room::{Place, Room};
-pub use turns::Turns;
+pub use read_order::ReadOrder;
+pub use room::{Room, SecretHash};
 
 use crate::key::{ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
@@ -35,10 +35,10 @@ pub const SECRET: usize = 600 * 1024;
 /// The most bytes of one certificate: its chain and its key as PEM.
 pub const LARGEST: usize = 40 * 1024;
 /// The bytes that always fit: while less is used, some Secret has room for the largest certificate.
-pub const ROOM: usize = SECRETS as usize * (SECRET - LARGEST);
+pub const CAPACITY: usize = SECRETS as usize * (SECRET - LARGEST);
 /// The most bytes that may be needed at once. The rest is for successors: the replaced certificates stay until no Plan
 /// refers to them.
-const MOST: usize = ROOM / 4 * 3;
+const MOST: usize = CAPACITY / 4 * 3;
 /// The bytes reserved for every namespace: about twenty certificates.
 const SHARE: usize = 128 * 1024;
 /// The limits of namespaces.
@@ -123,7 +123,7 @@ impl fmt::Display for Withheld {
 
 /// The certificates of one load balancer: those that have a room, and those that are withheld.
 #[derive(Clone, Debug, Default)]
-pub struct Vault {
+pub struct CertificateRooms {
     rooms: Rooms,
     withheld: BTreeMap<Arc<str>, Withheld>,
 }
@@ -176,7 +176,7 @@ impl Heir<'_> {
     }
 }
 
-impl Vault {
+impl CertificateRooms {
     /// Recomputes which certificates are handed out. `leaving`: certificates that agents have and no object needs any
     /// more, with the recorded room of each. `alone`: only one namespace can use the load balancer.
     ///
@@ -201,7 +201,7 @@ impl Vault {
                 continue;
             }
             let free = |place: &&ObjectKey| {
-                before.at(Place::of(place)).is_some_and(|it| !needed.contains(&it.hash))
+                before.at(SecretHash::of(place)).is_some_and(|it| !needed.contains(&it.hash))
             };
             match need.places.iter().find(free) {
                 Some(place) => heirs.push((need, place)),
@@ -210,7 +210,7 @@ impl Vault {
         }
         // A room that this pass gave to another certificate is not reserved a second time.
         let heirs = heirs.into_iter().filter_map(|(need, place)| {
-            let at = Place::of(place);
+            let at = SecretHash::of(place);
             if self.rooms.at(at).is_some() {
                 waiting.push(need);
                 return None;
@@ -229,7 +229,7 @@ impl Vault {
     /// Keeps the room of a certificate that agents have or are about to get: the recorded room first, else the one
     /// given before.
     fn hold(&mut self, need: &Need<'_>, own: Option<Room>, used: &mut Used) {
-        let is = |room: Room| need.places.iter().find(|place| Place::of(place) == room.place);
+        let is = |room: Room| need.places.iter().find(|place| SecretHash::of(place) == room.place);
         let recorded = need.room.and_then(|room| is(room).zip(Some(room)));
         let given = recorded.or_else(|| own.and_then(|room| is(room).zip(Some(room))));
         let Some(place) = given.map(|(place, _)| place).or(need.places.first()) else { return };
@@ -237,7 +237,7 @@ impl Vault {
         // Keep the first recorded size, so that it does not creep up with each successor.
         let came = need.room.or(own).map(|room| room.size);
         let came = came.filter(|came| need.size <= alike(*came)).unwrap_or(need.size);
-        self.rooms.put(Place::of(place), Arc::clone(need.hash), came);
+        self.rooms.put(SecretHash::of(place), Arc::clone(need.hash), came);
     }
 
     /// Gives room to successors: first those that fit into the reserved room, then larger ones, the oldest first.
@@ -249,14 +249,14 @@ impl Vault {
             used.remove(namespace, heir.reserved);
             if !heir.grows() {
                 used.add(namespace, size);
-                self.rooms.put(Place::of(heir.place), hash, heir.reserved);
+                self.rooms.put(SecretHash::of(heir.place), hash, heir.reserved);
                 continue;
             }
             match Self::first(&heir.need, used, alone) {
                 Ok(place) => {
-                    self.rooms.remove(Place::of(heir.place));
+                    self.rooms.remove(SecretHash::of(heir.place));
                     used.add(&place.namespace, size);
-                    self.rooms.put(Place::of(place), hash, size);
+                    self.rooms.put(SecretHash::of(place), hash, size);
                 }
                 Err(why) => {
                     used.add(namespace, heir.reserved);
@@ -273,7 +273,7 @@ impl Vault {
             match Self::first(&need, &used, alone) {
                 Ok(place) => {
                     used.add(&place.namespace, need.size);
-                    self.rooms.put(Place::of(place), Arc::clone(need.hash), need.size);
+                    self.rooms.put(SecretHash::of(place), Arc::clone(need.hash), need.size);
                 }
                 Err(why) => drop(self.withheld.insert(need.hash.clone(), why)),
             }

@@ -1,7 +1,7 @@
 //! The files of an agent's state folder (`--state`): all that its driver was given last, so that the agent can serve it
 //! after a restart while the API is away. They hold private keys: only their owner can read the folder and its files. A
 //! new file is written in full beside the old one and then replaces it; an incomplete file is ignored and logged.
-//! [`bowline_core::recall`] decides whether a complete one is used. The folder also holds the agent's name, so that an
+//! [`bowline_core::kept_state`] decides whether a complete one is used. The folder also holds the agent's name, so that an
 //! agent that comes back replaces its own report.
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //! ```
 
 use bowline_core::hash::PlanHash;
+use bowline_core::kept_state::Origin;
 use bowline_core::key::ConsumerRef;
 use bowline_core::plan::{Host, Listener, Pool, Rule, SiteTls};
-use bowline_core::recall::Origin;
 use bowline_core::update::{
     Certificate, Change, CookieSecret, ListenerKey, Member, MemberChange, MemberState,
     ResolvedListener, ResolvedSite, SiteKey, Update,

@@ -2,7 +2,7 @@
 //! knows the addresses of all load balancers, and which of them changed. `pools` asks it.
 
 use super::shards::Part;
-use crate::members::{MemberRules, Unfit, spellings};
+use crate::member_rules::{MemberRules, Unfit, spellings};
 use crate::relist::{Epoch, Relist};
 use crate::update::ListenerKey;
 use std::collections::{BTreeMap, BTreeSet};

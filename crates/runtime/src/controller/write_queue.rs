@@ -4,7 +4,7 @@
 
 use super::target::Target;
 use bowline_core::clock::Uptime;
-use bowline_core::fair::Queue;
+use bowline_core::fair_queue::Queue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 

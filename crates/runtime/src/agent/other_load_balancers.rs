@@ -1,10 +1,10 @@
 //! Follows the addresses on which other load balancers listen: a member at one of them would send traffic round
 //! in a circle. It reads only these addresses from their Plans, and passes them to the agent's resolver.
 
-use super::absent::Planned;
+use super::missing_load_balancer::Planned;
 use super::{Heard, told};
-use crate::keep::Works;
 use crate::metrics::Metrics;
+use crate::supervise::Works;
 use crate::watch::{self, Seen, Selection};
 use bowline_api::Plan;
 use bowline_core::resolver::{Kind, Object};

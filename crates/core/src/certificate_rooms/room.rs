@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 /// A user's Secret, by a digest of its name. Tenants choose names, and a record of one has to be short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(u64);
+pub struct SecretHash(u64);
 
-impl Place {
+impl SecretHash {
     /// The place of this Secret.
     pub fn of(secret: &ObjectKey) -> Self {
         let mut digest = Sha256::new();
@@ -28,7 +28,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The user's Secret.
-    pub place: Place,
+    pub place: SecretHash,
     /// The size that was first recorded.
     pub size: usize,
 }
@@ -51,7 +51,7 @@ impl FromStr for Room {
         let (place, size) = text.split_once(':').ok_or(NoRoom)?;
         let place = u64::from_str_radix(place, 16).map_err(|_| NoRoom)?;
         let size = size.parse().ok().filter(|size| *size <= super::SECRET).ok_or(NoRoom)?;
-        Ok(Self { place: Place(place), size })
+        Ok(Self { place: SecretHash(place), size })
     }
 }
 
@@ -65,12 +65,12 @@ pub(super) struct Holder {
 /// All certificates with room.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rooms {
-    at: BTreeMap<Place, Holder>,
-    of: BTreeMap<Arc<str>, Place>,
+    at: BTreeMap<SecretHash, Holder>,
+    of: BTreeMap<Arc<str>, SecretHash>,
 }
 
 impl Rooms {
-    pub(super) fn at(&self, place: Place) -> Option<&Holder> {
+    pub(super) fn at(&self, place: SecretHash) -> Option<&Holder> {
         self.at.get(&place)
     }
 
@@ -82,7 +82,7 @@ impl Rooms {
     /// Takes recorded rooms of certificates and Secrets of which nothing is known yet. Of two certificates in one
     /// Secret the larger counts.
     pub(super) fn learn(&mut self, recorded: impl IntoIterator<Item = (Arc<str>, Room)>) {
-        let mut new = BTreeMap::<Place, Holder>::new();
+        let mut new = BTreeMap::<SecretHash, Holder>::new();
         for (hash, Room { place, size }) in recorded {
             let known = self.of.contains_key(&hash) || self.at.contains_key(&place);
             if !known && new.get(&place).is_none_or(|other| other.size < size) {
@@ -94,7 +94,7 @@ impl Rooms {
         }
     }
 
-    pub(super) fn put(&mut self, place: Place, hash: Arc<str>, size: usize) {
+    pub(super) fn put(&mut self, place: SecretHash, hash: Arc<str>, size: usize) {
         self.remove(place);
         if let Some(before) = self.of.insert(Arc::clone(&hash), place) {
             self.at.remove(&before);
@@ -102,7 +102,7 @@ impl Rooms {
         self.at.insert(place, Holder { hash, size });
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: SecretHash) {
         if let Some(holder) = self.at.remove(&place) {
             self.of.remove(&holder.hash);
         }

@@ -1,0 +1,3 @@
+//! Tests of all readers at once; those of one kind stand beside it.
+
+mod properties;
