@@ -107,7 +107,7 @@ fn asks(asked: &Asked) -> String {
     match &asked.by {
         By::Itself => format!("it asks for {whom} by annotation"),
         By::Class(class) => format!("its IngressClass {class} names {whom}"),
-        By::Default | By::Nobody => format!("it names no load balancer; the default is {whom}"),
+        By::Default | By::Nothing => format!("it names no load balancer; the default is {whom}"),
     }
 }
 

@@ -21,9 +21,9 @@
 //! - Carry out [`Changes::writes`] in any order and answer each with [`Event::Written`]. On a conflict read the
 //!   object and answer with what is there. Spec and status may be two writes, the spec first; the version is then
 //!   that of the second. An unknown result is [`Written::Failed`].
-//! - Write the status of each [`Decision`] after the driver serves its addresses. No decision comes while the only
-//!   news is that an address is being recorded. When the status shows the decision, also when it did before, send
-//!   [`Event::Shown`]: only then are the addresses released that it showed before.
+//! - Write the status of each [`Decision`] after the driver serves its addresses. No decision comes while an
+//!   address is only being recorded. When the status shows the decision, even if it did so before, send
+//!   [`Event::Shown`]: the addresses that it showed before are released only then.
 //! - While a driver still serves addresses for a holder, send [`Event::Serving`] with its places, and without places
 //!   once it stopped. This holds back a release also when the holder is gone.
 //!

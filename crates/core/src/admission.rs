@@ -12,8 +12,8 @@
 //! ```
 //!
 //! - **Recording the seat is the admission.** A consumer is admitted when its seat is in the status of the load
-//!   balancer. The write is under the version that was decided on, so that two leaders at once never give away more
-//!   than there is.
+//!   balancer. The write carries the resourceVersion of the load balancer that was decided on, so two leaders at
+//!   once never grant more than there is.
 //! - A seat stays until a read of the API confirms that its consumer has left: no consumer loses its seat because a
 //!   watch is late. An increase that does not fit leaves the old request in force.
 //! - What becomes free is kept for the waiting consumers, the oldest first: no younger one gets any resource that an
@@ -98,7 +98,7 @@ pub struct Want {
     pub load_balancer: Arc<str>,
     /// How much it will use, or why that cannot be read.
     pub requests: Result<Amounts, Problem>,
-    /// Load balancers where it keeps its seats until it has arrived at the new one.
+    /// Load balancers on which it keeps its seats until the new one serves it.
     pub keeps: Vec<Arc<str>>,
 }
 
@@ -115,7 +115,8 @@ pub enum Event {
     LoadBalancerGone(Arc<str>),
     /// A load balancer counts no seats, at this version.
     Uncounted(Arc<str>, Version),
-    /// The load balancer to which a consumer belongs now, and those where it stays until it has arrived.
+    /// The load balancer to which a consumer belongs now, and those on which it keeps its seats until the new one serves
+    /// it.
     Wants(Want),
     /// A consumer belongs to no load balancer any more.
     Leaves(ConsumerRef),

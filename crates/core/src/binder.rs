@@ -15,10 +15,10 @@
 //!
 //! A binding is three writes, and each can be the last one of a controller that dies:
 //!
-//! 1. [`Op::Bind`] puts the claim, with its uid, into the load balancer's `claimRef`. This is the binding: it is
-//!    under the load balancer's version, so that no two claims ever have one load balancer.
-//! 2. [`Op::ReportClaim`] names the load balancer in the claim's status. From then on the claim has no other one:
-//!    if two leaders bound it twice, the load balancer that the status does not name is released.
+//! 1. [`Op::Bind`] puts the claim, with its uid, into the load balancer's `claimRef`. This is the binding. The
+//!    write carries the load balancer's resourceVersion, so no two claims ever have one load balancer.
+//! 2. [`Op::ReportClaim`] names the load balancer in the claim's status. From then on the claim keeps it:
+//!    if two leaders bound the claim twice, the load balancer that the status does not name is released.
 //! 3. [`Op::Report`] says in the load balancer's status that it is bound.
 //!
 //! A provisioned load balancer has its claim from the moment of its creation, and its name is made of the claim's

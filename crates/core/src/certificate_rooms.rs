@@ -1,6 +1,6 @@
 //! Decides which certificates the agents of a load balancer get. The Secrets that an agent may read are limited in
-//! number and size, so each namespace has a share of them. A certificate that is handed out stays, and so does its
-//! successor: the room of a user's Secret stays reserved for its next certificate. A waiting certificate is handed out
+//! number and size, so each namespace has a share of them. A certificate that is handed out stays. The bytes that a
+//! user's Secret has stay reserved for its next certificate (its room). A waiting certificate is handed out
 //! as soon as there is room, the one of the oldest Ingress first. Sizes come with the watch of users' Secrets, so a
 //! decision waits for no read. The room is recorded beside each certificate, so a new leader knows which certificate
 //! succeeds which. This module does no I/O; the leader's writer says which certificates are needed.
@@ -34,7 +34,7 @@ pub const SECRETS: u32 = 64;
 pub const SECRET: usize = 600 * 1024;
 /// The most bytes of one certificate: its chain and its key as PEM.
 pub const LARGEST: usize = 40 * 1024;
-/// The bytes that always fit: while less is used, some Secret has room for the largest certificate.
+/// While fewer bytes than these are used, some Secret has room for the largest certificate.
 pub const CAPACITY: usize = SECRETS as usize * (SECRET - LARGEST);
 /// The most bytes that may be needed at once. The rest is for successors: the replaced certificates stay until no Plan
 /// refers to them.

@@ -119,8 +119,8 @@ impl<N: Ord + Clone, I: Ord + Clone> Queue<N, I> {
 }
 
 /// Chooses `most` of these items, each with its tenant: the first of every tenant, then the second of every tenant,
-/// and so on, with tenants by name. What one tenant adds takes no more than its share, and beyond that changes
-/// nothing for the other tenants. The choice is in the order of the items.
+/// and so on, with tenants by name. However much one tenant adds, it gets no more than its share, and the
+/// choice of the other tenants' items stays as it is. The choice is in the order of the items.
 pub fn share<N: Ord, I>(items: impl IntoIterator<Item = (N, I)>, most: usize) -> Vec<I> {
     let mut lanes: BTreeMap<N, Vec<(usize, I)>> = BTreeMap::new();
     for (at, (tenant, item)) in items.into_iter().enumerate() {

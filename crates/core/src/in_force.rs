@@ -10,8 +10,8 @@ use crate::status::{self, Condition, Undone};
 use crate::update::{Extent, ListenerKey, Refusal};
 use std::net::IpAddr;
 
-/// What not all agents do for a consumer, and how many refusals they do not name that may be of it. `withheld` are the
-/// refusals of the leader itself. Clients reach an Ingress at `listeners` of the load balancer, so a refusal of these
+/// The refusals that concern a consumer, and the number of refusals that agents do not name and that may concern it.
+/// `withheld` are the refusals of the leader itself. Clients reach an Ingress at `listeners` of the load balancer, so a refusal of these
 /// concerns it too.
 pub fn undone(
     joint: &Joint,
@@ -37,8 +37,8 @@ pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
     status::first_few(&problems).map(|(reason, message)| Condition { holds: true, reason, message })
 }
 
-/// Whether a load balancer does less than it should: a listener that is not open, or a pool without an endpoint that
-/// answers. False without a reason to say so: everything is open.
+/// The `Degraded` condition of a load balancer: true if a listener is closed or a pool has no endpoint that answers, as
+/// far as the agents report.
 pub fn load_balancer_degraded(joint: &Joint) -> Condition {
     let counts = |it: &&Refusal| match &it.extent {
         Extent::Listener(_) => it.closes().is_some(),
@@ -87,12 +87,12 @@ pub struct OwnAddresses<'a> {
     pub draining: &'a [IpAddr],
     /// Those that its status shows.
     pub shown: &'a [IpAddr],
-    /// The change with which its addresses of a pool were planned last. None: it has none of a pool.
+    /// The change that planned its addresses of AddressPools last. None: it has no such address.
     pub change: Option<u64>,
 }
 
-/// The addresses that the status of a load balancer shows: one of a pool once its agents have applied the plan that has
-/// it, and until then what it showed before and still has. `closed` is asked only while an address drains.
+/// The addresses that the status of a load balancer shows. An address of an AddressPool is shown once the agents have
+/// applied a plan with it; until then the status shows the earlier addresses that it still has. `closed` is asked only while an address drains.
 pub fn addresses_in_force(
     own: OwnAddresses<'_>,
     verdict: Option<&Verdict>,

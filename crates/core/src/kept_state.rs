@@ -20,8 +20,7 @@ pub const LONGEST: Duration = Duration::from_secs(60);
 pub const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The least time between the end of one write and the next.
 pub const GAP: Duration = Duration::from_secs(1);
-/// At least this many times as long as a write took passes before the next: a large state costs at most a twentieth of
-/// the time.
+/// After a write, this many times its duration passes before the next: writing takes at most a twentieth of the time.
 const SHARE: u32 = 20;
 /// When a failed write is tried again.
 const AGAIN: Duration = Duration::from_secs(30);

@@ -56,9 +56,9 @@ impl Past {
         self.forgotten.saturating_add(self.hashes.len() as u64)
     }
 
-    /// The doubt about a report of this hash that came after `count` hashes. There is one where another hash was
-    /// written before the last time that this hash was, and the report may be from before that. None: the report came
-    /// after the last time.
+    /// The doubt about a report of this hash that came when `count` hashes were written. A plan may have been written,
+    /// then another one, then the first again; a report of the first may then be older than the other. None: the
+    /// report came after the last write of another hash.
     fn doubt(&self, hash: PlanHash, count: u64) -> Option<Doubt> {
         let other = self.hashes.iter().rposition(|(it, _)| *it != hash)?;
         let turn = self.forgotten.saturating_add(other as u64).saturating_add(1);
@@ -249,10 +249,9 @@ impl History {
         reports.iter().any(may)
     }
 
-    /// Up to which change an agent has applied the plan. Of changes with an equal plan the newest counts, since they
-    /// put the same in force. But where a plan was written, then another, and then the first again, only a report from
-    /// after that proves the last: an earlier report may be from before the other plan, which the agent may have
-    /// applied without a report since.
+    /// The newest change that an agent has applied. Changes with equal plans count together. If a plan was written, then
+    /// another one, then the first again, only a report that came after the last write proves it: the agent may have
+    /// applied the other plan after an earlier report.
     fn applied(&self, load_balancer: &str, report: &LeaseReport) -> Option<u64> {
         let hash = report.hash?;
         let (plans, written) = (self.plans.get(load_balancer), self.written.get(load_balancer));

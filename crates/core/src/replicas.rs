@@ -72,8 +72,8 @@ pub struct Entry {
     pub lasts: Duration,
     /// Whether the agent says that it has ended, and what becomes of its proxy.
     pub left: Option<Left>,
-    /// Whether the entry is the whole Lease. Older agents have no entries of their own; their Lease shows the one that
-    /// wrote last.
+    /// Whether the Lease has only this entry. Agents of older versions all write the same fields of one Lease, which
+    /// then shows the agent that wrote last.
     pub whole: bool,
     /// Its report.
     pub said: Said,
@@ -210,11 +210,11 @@ impl Replicas {
         counted.peek().is_some() && counted.all(|it| !it.alive)
     }
 
-    /// The entries of agents that are known to be gone, so that nothing has to wait for them: an agent that has ended
-    /// together with its proxy, and an agent that another agent has replaced on its machine. `fronted`: clients reach
-    /// the agents through a Service, as where a class made them. A Service sends nothing to a Pod on a silent node, so
-    /// such an agent counts as gone after a minute, whatever it still does. Of silent agents that may serve on, the
-    /// last [`MOST_SILENT`] stay. Without a live agent every entry stays: it is all that is known of the load balancer.
+    /// The agents whose entries may be removed: an agent that has ended together with its proxy; an agent that another
+    /// agent has replaced on its machine; a silent agent beyond the last [`MOST_SILENT`]. With `fronted`, clients reach
+    /// the agents through a Service, which sends nothing to a Pod on a silent node: there an agent that is silent for a
+    /// minute may be removed, too. While no agent is live none is removed: the entries are all that is known of the
+    /// load balancer.
     pub fn dead(&self, fronted: bool, now: Uptime) -> Vec<Arc<str>> {
         let live = || self.all.values().filter(|it| it.is_live(now));
         if live().next().is_none() {
@@ -303,7 +303,8 @@ impl Joint {
     }
 }
 
-/// The parts of a report whose change is news. A renewal alone is none, unless the plan was written since.
+/// The parts of an entry that count when it is compared with the one before. The time of renewal is not among them: an
+/// agent that only renews its Lease has reported nothing new.
 fn facts(replica: &Replica) -> (Arc<str>, Said, u64, Option<Left>, bool, Heard) {
     let Replica { entry, after, alive, heard, .. } = replica;
     (Arc::clone(&entry.agent), entry.said.clone(), *after, entry.left, *alive, *heard)

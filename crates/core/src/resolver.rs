@@ -89,7 +89,8 @@ pub enum Event {
     Delete(Kind, ObjectKey),
     /// The list of all objects of a kind has ended.
     Done(Kind),
-    /// From now on Plans that are gone are served as before; or not, and those that are gone are forgotten.
+    /// True: Plans that are deleted from now on are served as before. False: they are not, and deleted Plans that are
+    /// still served are forgotten.
     Hold(bool),
 }
 
@@ -400,8 +401,8 @@ impl Resolver {
             | self.shards.take_unread_changed()
     }
 
-    /// What the plan has for one consumer and the agent serves for another, as two leaders may record it for a moment.
-    /// The leader removes it from the plan of the consumer that is refused here.
+    /// The refusals of listeners and sites that the plan has for two consumers, as two leaders may write it for a
+    /// moment. The agent serves them for one; the leader removes them from the plan of the other, which is refused here.
     pub fn unserved(&self) -> impl Iterator<Item = Refusal> {
         self.listeners.unserved().chain(self.sites.unserved()).map(Unserved::refusal)
     }

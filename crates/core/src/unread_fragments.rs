@@ -81,7 +81,8 @@ impl<U: Clone + PartialEq> UnreadFragments<U> {
     ) -> Vec<(Item, Option<Stamp<PlanHash>>)> {
         let mut wanted = Vec::new();
         let all: Vec<_> = unread.iter().map(|it| it.raw.clone()).collect();
-        // Only the sum of the hashes matters, so the first unread fragment gets the whole rest and the others get zero.
+        // The Plan's hash is the sum of its fragments' hashes. What the known fragments leave of it goes to the first
+        // unread one, and the others get zero.
         let mut rest = items.values().fold(hash, |rest, stamp| rest.minus(stamp.hash));
         for Unreadable { item, named, size, raw } in unread {
             let stamp = Stamp { hash: std::mem::take(&mut rest), size };

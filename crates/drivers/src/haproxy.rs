@@ -14,6 +14,7 @@ mod driver;
 mod lagging;
 mod leaving;
 mod log;
+mod process;
 pub mod readback;
 pub mod render;
 mod socket;
@@ -22,7 +23,6 @@ pub mod text;
 mod tokens;
 mod version;
 pub mod wanted;
-mod work;
 
 pub use budget::Held;
 pub use driver::{Counters, Options, SHUTDOWN_TIMEOUT, drive};

@@ -10,6 +10,7 @@
 mod driver;
 mod find;
 mod log;
+mod process;
 pub mod render;
 mod status;
 pub mod text;
@@ -17,6 +18,5 @@ pub mod text;
 mod tokens;
 mod version;
 pub mod wanted;
-mod work;
 
 pub use driver::{Counters, Options, drive};

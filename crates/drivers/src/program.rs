@@ -1,6 +1,6 @@
 //! What the drivers of all proxies share that are programs of their own, as HAProxy and nginx are: a task that keeps
 //! one program in step with a plan, supervises its process, and finds the objects that it refuses. It knows no
-//! program's language; each program implements [`Program`](worker::Program).
+//! program's language; each program implements [`Program`](program_trait::Program).
 //!
 //! ```text
 //!  Driven ── updates ──▶ Worker ── desired, excluded ──▶ Program: render, check, apply, load, look
@@ -18,6 +18,7 @@ pub(crate) mod folder;
 pub(crate) mod pace;
 pub mod pem;
 pub(crate) mod process;
+pub(crate) mod program_trait;
 mod search;
 pub(crate) mod sieve;
 pub(crate) mod suspects;

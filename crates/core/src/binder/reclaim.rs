@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The claim that a load balancer has.
 #[derive(Clone, Debug)]
 enum Owner {
-    Nobody,
+    Unowned,
     /// No claim yet, but it is reserved for this one.
     Reserved(ObjectKey),
     Claim(Arc<Claim>),
@@ -105,7 +105,7 @@ impl Binder {
     }
 
     fn owner(&self, tie: &Tie, lb: &LoadBalancer) -> Owner {
-        let Some(claim) = &tie.claim else { return Owner::Nobody };
+        let Some(claim) = &tie.claim else { return Owner::Unowned };
         let Some(uid) = &claim.uid else { return Owner::Reserved(claim.key.clone()) };
         match self.claim(&claim.key, uid) {
             None => Owner::Gone(claim.key.clone(), uid.clone()),
@@ -162,7 +162,7 @@ impl Binder {
                 course.report.binding = Binding::Bound;
                 course.release(false, used);
             }
-            Owner::Nobody => {
+            Owner::Unowned => {
                 course.tie.in_use = used;
                 self.course_of_unclaimed(slot, lb, now, &mut course);
             }
@@ -248,7 +248,7 @@ impl Binder {
         let wanted = match owner {
             Owner::Claim(claim) => self.is_wanted(&claim.key),
             Owner::Reserved(key) => self.is_wanted(key),
-            Owner::Nobody | Owner::Stray | Owner::Gone(..) => false,
+            Owner::Unowned | Owner::Stray | Owner::Gone(..) => false,
         };
         let recorded = lb.report.as_ref().and_then(|report| report.idle_since);
         (!self.is_used(lb) && !wanted).then(|| recorded.unwrap_or(now))

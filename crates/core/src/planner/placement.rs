@@ -68,7 +68,7 @@ pub enum By {
     /// The controllers' default.
     Default,
     /// Nothing.
-    Nobody,
+    Nothing,
 }
 
 /// The load balancer that a consumer asks for. It is also the edge by which a change of a load balancer finds the
@@ -135,7 +135,7 @@ pub(super) fn ask_of_service(service: &Service, config: &Config) -> Result<Asked
     // must not attract their Services.
     let otherwise = if service.address.of_device { Ask::External } else { Ask::Nothing };
     let asked = named(placement, &service.key).or_else(|| default(config));
-    Ok(asked.unwrap_or(Asked { ask: otherwise, by: By::Nobody }))
+    Ok(asked.unwrap_or(Asked { ask: otherwise, by: By::Nothing }))
 }
 
 /// Why an Ingress does not belong to Bowline. None: it does, and has a class.
@@ -164,7 +164,7 @@ pub(super) fn ask_of_ingress(
     let by = || By::Class(class.name.clone());
     match class.parameters.as_ref().map_err(Clone::clone)? {
         ClassParameters::None => {
-            Ok(default(config).unwrap_or(Asked { ask: Ask::Nothing, by: By::Nobody }))
+            Ok(default(config).unwrap_or(Asked { ask: Ask::Nothing, by: By::Nothing }))
         }
         ClassParameters::LoadBalancer(name) => Ok(Asked { ask: Ask::Name(name.clone()), by: by() }),
         ClassParameters::Claim(claim) if claim.namespace == ingress.key.namespace => {

@@ -24,8 +24,8 @@ pub(super) fn most_checks(descriptors: usize, listeners: usize) -> usize {
     (descriptors / 2).saturating_sub(listeners + ANYWAY)
 }
 
-/// Whether checks that only a reload can bring justify one: they are many, or much room is left beside them. Otherwise
-/// each member that comes and goes would cause a reload.
+/// Whether health checks that only a reload can add justify a reload: they are many, or the budget has much left.
+/// Otherwise each member that comes and goes would cause one.
 pub(super) fn is_worth_a_load(checks: usize, left: usize, most: usize) -> bool {
     let many = most / 16;
     checks > 0 && (checks >= many || left >= many)

@@ -214,8 +214,8 @@ fn reload(observed: &Observed, wanted: &Wanted) -> Option<String> {
             Some(_) => {}
         }
     }
-    // A backend that nothing leads to does no harm, nor do the sections that only it needs. A frontend that still
-    // listens does.
+    // A backend that no frontend uses may stay until the next reload, and so may the sections that only backends need.
+    // A frontend that still listens may not.
     let gone = |section: &&Section| {
         !matches!(section, Section::Peers | Section::Kind(_) | Section::Backend(_))
             && !wanted.sections.contains_key(section)

@@ -1,8 +1,8 @@
 //! The entry point of the HAProxy driver: the agent's options, the metrics, and the start. It decides nothing about
 //! HAProxy's configuration; the agent calls it.
 
+use super::process::HaproxyProcess;
 use super::version::{self, Version};
-use super::work::HaproxyProcess;
 use crate::Error;
 use crate::program::common::{Common, Setup};
 use crate::program::pace::Limits;

@@ -45,7 +45,8 @@ impl Socket {
         }
     }
 
-    /// The same. If HAProxy should be there, it is asked again for a while if it does not answer.
+    /// Sends a message and returns the answer, like [`Self::ask_for`]. With `there`, HAProxy should be running, so it is
+    /// asked again for `patience` while it does not answer.
     pub(super) async fn ask_patiently(
         &self,
         message: &str,

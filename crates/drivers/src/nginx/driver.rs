@@ -2,9 +2,9 @@
 //! nginx's configuration; the agent calls it.
 
 use super::log;
+use super::process::NginxProcess;
 use super::render::{Settings, Stream};
 use super::version;
-use super::work::NginxProcess;
 use crate::Error;
 use crate::program::common::{Common, Setup};
 use crate::program::pace::{Limits, SHORT};

@@ -6,10 +6,10 @@ use super::causes::{self, Changed};
 use super::counters::Counters;
 use super::folder::Folder;
 use super::pace::{Limits, ReloadPace};
+use super::program_trait::Program;
 use super::search::{Accepted, Search};
 use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
-use super::worker::Program;
 use super::{hopeless, process, trouble};
 use crate::Error;
 use crate::desired::Desired;
@@ -195,9 +195,10 @@ impl<P: Program> Common<P> {
         before > self.excluded.consumers.len() + self.excluded.certificates.len()
     }
 
-    /// Finds out which listeners the program does not hold yet can be bound. A bind without listen takes no connection
-    /// from another process. If a held address is gone from the machine, HAProxy or nginx would refuse everything: so
-    /// the address of a held listener is tried with another port.
+    /// Finds out which listeners can be bound. A listener that the program does not hold yet is bound, without listen, so
+    /// that it takes no connection from another process. Of a listener that the program holds, only the address is
+    /// tried, with another port: HAProxy and nginx refuse their whole configuration if an address is gone from the
+    /// machine.
     pub(super) fn try_binding(&mut self) {
         let tried = self.desired.listeners.keys().filter_map(|key| {
             let bound = match self.held.contains(key) {

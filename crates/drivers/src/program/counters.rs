@@ -1,4 +1,4 @@
-//! The metrics of a program. The task and the [`Program`](super::worker::Program) count; the runtime
+//! The metrics of a program. The task and the [`Program`](super::program_trait::Program) count; the runtime
 //! registers them.
 
 use prometheus_client::metrics::counter::Counter;

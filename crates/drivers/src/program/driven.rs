@@ -3,7 +3,8 @@
 
 use super::common::Common;
 use super::hopeless;
-use super::worker::{Program, Worker};
+use super::program_trait::Program;
+use super::worker::Worker;
 use crate::{Driver, Error};
 use bowline_core::update::{Report, Update};
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //! machine. Pure: the task that drives the program reports loads, processes and the time.
 //!
 //! Each namespace waits because of its own changes. It may leave a quarter of the allowed generations behind before it
-//! waits, so an ordinary rollout does not wait. With `k` generations beyond that, its next change loads `min · 2^k`
-//! after the last one, up to a bound set by the driver. A change of another namespace waits only for `min`, and its
+//! waits, so an ordinary rollout does not wait. With `k` generations beyond that, its next change is loaded
+//! `min · 2^k` after its last one, at most a bound set by the driver. A change of another namespace waits only for `min`, and its
 //! reload brings all waiting changes.
 //!
 //! While files load, changes of hosts and certificates of all namespaces wait. So on a load balancer that namespaces
@@ -145,7 +145,7 @@ impl ReloadPace {
         self.limits.min
     }
 
-    /// The earliest time at which one of the waiting namespaces may reload. None: now.
+    /// The earliest time at which the changes of a waiting namespace may be loaded. None: now.
     pub(super) fn due(&self) -> Option<Instant> {
         if self.needed {
             return None;
@@ -157,7 +157,7 @@ impl ReloadPace {
             let yields = self.yields.get(namespace).filter(|_| self.shared).copied();
             spaced.max(yields)
         };
-        // A namespace without old generations and recent loads may reload at once, and `None` is the minimum.
+        // `None` is less than any time: if one namespace may load at once, the load is due now.
         self.asking.iter().map(due).min().flatten()
     }
 

@@ -40,7 +40,7 @@ enum Stage {
     /// All unchanged suspects: usually a changed one is at fault.
     Unchanged,
     /// No suspect at all: the rest must be accepted.
-    Nobody,
+    NoSuspects,
     /// The suspects in halves, beside the good ones.
     Halves(Sift<Suspect>),
 }
@@ -58,7 +58,7 @@ impl Search {
         let (changed, unchanged): (Vec<_>, Vec<_>) =
             all.iter().cloned().partition(|it| changed.contains(it));
         let tells = !unchanged.is_empty() && !changed.is_empty();
-        let stage = if tells { Stage::Unchanged } else { Stage::Nobody };
+        let stage = if tells { Stage::Unchanged } else { Stage::NoSuspects };
         let newest = desired.clone();
         Self { desired, newest, excluded, all, unchanged, changed, stage, why, found: Vec::new() }
     }
@@ -83,7 +83,7 @@ impl Search {
     pub(super) fn next(&self) -> Option<Excluded> {
         let part = match &self.stage {
             Stage::Unchanged => self.unchanged.clone(),
-            Stage::Nobody => Vec::new(),
+            Stage::NoSuspects => Vec::new(),
             Stage::Halves(sift) => sift.next()?,
         };
         Some(suspects::only(&self.excluded, &self.all, &part))
@@ -95,9 +95,9 @@ impl Search {
             (Stage::Unchanged, None) => {
                 self.look_among(self.unchanged.clone(), self.changed.clone());
             }
-            (Stage::Unchanged, Some(_)) => self.stage = Stage::Nobody,
-            (Stage::Nobody, None) => self.look_among(Vec::new(), self.all.clone()),
-            (Stage::Nobody, Some(why)) => return Err(why),
+            (Stage::Unchanged, Some(_)) => self.stage = Stage::NoSuspects,
+            (Stage::NoSuspects, None) => self.look_among(Vec::new(), self.all.clone()),
+            (Stage::NoSuspects, Some(why)) => return Err(why),
             (Stage::Halves(sift), said) => {
                 let fits = said.is_none();
                 self.why = said.unwrap_or_else(|| std::mem::take(&mut self.why));

@@ -215,9 +215,9 @@ impl Certificates {
     /// certificate that is not needed any more. If nothing changed since there was last nothing to do, it returns
     /// at once.
     ///
-    /// What was read is written before more is read, and after `MOST_WRITES` writes more is read. So neither
-    /// certificates that change before they can be read, nor certificates that change all the time, hold up those
-    /// of other namespaces. A namespace with no waiting write is read after the next write: it does not wait for
+    /// Certificates that were read are written before others are read, at most `MOST_WRITES` at a time. So neither
+    /// certificates that change before they can be read, nor certificates that change all the time, delay those of
+    /// other namespaces. A namespace with no waiting write is read after the next write: it does not wait for
     /// the writes of others.
     pub(super) fn next(
         &mut self,

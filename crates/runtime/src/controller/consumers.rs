@@ -44,7 +44,7 @@ struct Tracked {
     addresses: Vec<IpAddr>,
     /// The problems that its owner was told.
     problems: Vec<(ConsumerRef, Problem)>,
-    /// Where people who look on have been told that it is reached.
+    /// The points at which it is reached, as `bowline up` has printed them.
     told: Vec<Point>,
 }
 
@@ -149,7 +149,7 @@ impl Consumers {
         }
     }
 
-    /// Where the status of a consumer shows that it is reached: people who look on are told what is new.
+    /// Takes in the points at which the status of a consumer says that it is reached. `bowline up` prints the new ones.
     pub(super) fn reached(
         &mut self,
         consumer: &ConsumerRef,
@@ -170,7 +170,7 @@ impl Consumers {
         }
     }
 
-    /// A consumer is gone, or not ours any more: people who look on are told, if they were told anything of it.
+    /// A consumer is deleted, or not Bowline's any more. `bowline up` prints that, if it has printed anything of it.
     pub(super) fn left(&mut self, consumer: &ConsumerRef, outbox: &mut Outbox) {
         let Some(tracked) = self.tracked.get_mut(&key_of(consumer)) else { return };
         let told = !std::mem::take(&mut tracked.told).is_empty();

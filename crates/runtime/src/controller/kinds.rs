@@ -55,7 +55,7 @@ pub(super) trait StatusKind:
     /// Hands an event to the machine that decides about the kind.
     fn observe(seen: Seen<&Self::Shown>, parts: &mut Parts<'_>);
 
-    /// What people who look on are told of an object. None: nothing.
+    /// The state of an object that `bowline up` prints. None: nothing.
     fn state(_: &Self::Shown) -> Option<State> {
         None
     }
@@ -149,8 +149,8 @@ impl<K: StatusKind> Objects<K> {
         }
     }
 
-    /// The watch, or the answer to a write, shows an object. The watch may be behind the answer: then the newer one is
-    /// handed on again, or the end of a relist would mean that the object is deleted.
+    /// The watch, or the answer to a write, shows an object. If the watch shows an older version than an earlier answer,
+    /// the newer one is handed on again: every object of a relist must be handed on, else it counts as deleted.
     fn put(
         &mut self,
         object: ObjectSeen<K::Shown>,

@@ -42,11 +42,11 @@ pub(super) enum Observed {
     Namespace(Seen<objects::Namespace>),
     /// LoadBalancers.
     LoadBalancer(Seen<Box<LoadBalancerSeen>>),
-    /// Plans in Bowline's namespace.
+    /// LoadBalancerClaims.
     Claim(Seen<Box<ClaimSeen>>),
     /// LoadBalancerClasses with their specs.
     Class(Seen<(Class, Arc<LoadBalancerClassSpec>)>),
-    /// Plans in our namespace.
+    /// Plans in Bowline's namespace.
     Plan(Seen<PlanSeen>),
     /// Certificate Secrets in Bowline's namespace.
     Certificates(Seen<CertificatesSeen>),

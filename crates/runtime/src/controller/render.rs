@@ -103,7 +103,7 @@ pub(super) fn service(
     (status != shown.status).then(|| service_patch(&status, &shown.version))
 }
 
-/// The patch that removes what Bowline wrote into the status of a Service that is not its any more.
+/// The patch that removes Bowline's entries from the status of a Service that Bowline no longer serves.
 /// `recorded` are the Service's recorded addresses; `is_ours` says whether a hostname belongs to one of
 /// Bowline's load balancers.
 pub(super) fn service_cleared(

@@ -108,7 +108,7 @@ impl Shown<ClaimShown> {
 }
 
 impl ClaimShown {
-    /// What people who look on are told of it. None: nothing is decided yet.
+    /// The state of it that `bowline up` prints. None: nothing is decided yet.
     pub(super) fn state(&self) -> Option<State> {
         let bound = self.status.phase == Some(ClaimPhase::Bound);
         let lb = self.status.load_balancer_name.as_deref().filter(|_| bound);
@@ -118,7 +118,7 @@ impl ClaimShown {
     }
 }
 
-/// What is known of a Secret with what cookies are signed with.
+/// A Secret with the key that signs cookies, as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CookiesShown {
     /// The uid of the load balancer that owns it, if its label is right too.

@@ -349,9 +349,9 @@ fn the_planner_says_who_asked_or_why_it_leaves_something_alone() {
     for (config, service, expected) in [
         (with_default("p"), named, asks(name("q"), By::Itself)),
         (with_default("p"), plain(), asks(name("p"), By::Default)),
-        (Config::default(), vip, asks(Ask::External, By::Nobody)),
-        (Config::default(), any_vip, asks(Ask::Nothing, By::Nobody)),
-        (Config::default(), plain(), asks(Ask::Nothing, By::Nobody)),
+        (Config::default(), vip, asks(Ask::External, By::Nothing)),
+        (Config::default(), any_vip, asks(Ask::Nothing, By::Nothing)),
+        (Config::default(), plain(), asks(Ask::Nothing, By::Nothing)),
         (with_default("p"), bad_placement, Why::Asks(Err(bad()))),
         (with_default("p"), unclassed, Why::NotOurs(NotOurs::Unclassed)),
         (with_default("p"), per_pod, Why::NotOurs(NotOurs::PerPod)),

@@ -9,7 +9,8 @@ use super::text::BadText;
 use super::wanted::{CONFIG, Wanted};
 use crate::Error;
 use crate::desired::Desired;
-use crate::program::worker::{LOADING, Program, SOON, Seen};
+use crate::program::program_trait::{Program, Seen};
+use crate::program::worker::{LOADING, SOON};
 use crate::program::{Excluded, trouble};
 use bowline_core::plan::Transport;
 use bowline_core::update::{ListenerKey, Update};
@@ -308,7 +309,7 @@ impl Program for NginxProcess {
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
         let said = status::ask(&self.settings.status_socket).await;
         let Some(running) = self.running.clone() else {
-            return Ok(if said.is_ok() { Seen::Other } else { Seen::Nobody });
+            return Ok(if said.is_ok() { Seen::Other } else { Seen::NotRunning });
         };
         match said {
             Ok(said) if Some(&said.mark) == running.mark.as_ref() => Ok(Seen::Same),
@@ -320,12 +321,12 @@ impl Program for NginxProcess {
                 }
                 self.running = Some(Running { mark, ..running });
                 common.reload = Some("it has loaded another file".to_owned());
-                Ok(Seen::Astray)
+                Ok(Seen::Drifted)
             }
             Ok(_) => Ok(Seen::Other),
             Err(cause) if status::is_gone(&cause) && find::is_master(running.master) => {
                 common.reload = Some("its socket is gone".to_owned());
-                Ok(Seen::Deaf)
+                Ok(Seen::NoSocket)
             }
             Err(cause) => Err(trouble("asking nginx for its state", cause)),
         }

@@ -20,7 +20,7 @@ use super::wanted::{Body, CONFIG, Section, Servers, Wanted};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::causes::is_of_members;
-use crate::program::worker::{Program, Seen};
+use crate::program::program_trait::{Program, Seen};
 use crate::program::{Excluded, process, trouble};
 use bowline_core::update::{MemberChange, Update};
 use life::Loading;

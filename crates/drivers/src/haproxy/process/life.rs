@@ -1,11 +1,12 @@
 //! HAProxy as a process: starts it, or makes its master load files, and waits for the result. The
-//! [`Program`](crate::program::worker::Program) calls it.
+//! [`Program`](crate::program::program_trait::Program) calls it.
 
 use super::{Common, HaproxyProcess, Loaded, MASTER, trouble};
 use crate::Error;
 use crate::haproxy::readback::{self, Processes};
 use crate::haproxy::socket::Socket;
-use crate::program::worker::{LOADING, Program as _};
+use crate::program::program_trait::Program as _;
+use crate::program::worker::LOADING;
 use std::io;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;

@@ -11,7 +11,7 @@ use crate::haproxy::leaving::Server;
 use crate::haproxy::socket::Socket;
 use crate::haproxy::text::Word;
 use crate::haproxy::wanted::{Body, Section};
-use crate::program::worker::Program as _;
+use crate::program::program_trait::Program as _;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,7 +9,7 @@ use crate::haproxy::readback;
 use crate::haproxy::text::Word;
 use crate::haproxy::version::{self, Version};
 use crate::haproxy::wanted::{Section, Wanted};
-use crate::program::worker::{Program as _, Seen};
+use crate::program::program_trait::{Program as _, Seen};
 use tokio::time::Instant;
 
 impl HaproxyProcess {
@@ -126,7 +126,7 @@ impl HaproxyProcess {
                 // It may run without its socket.
                 let answer = self.master.ask("show proc\n").await.unwrap_or_default();
                 self.deaf = !readback::processes(&answer).workers.is_empty();
-                return Ok(if self.deaf { Seen::Deaf } else { Seen::Nobody });
+                return Ok(if self.deaf { Seen::NoSocket } else { Seen::NotRunning });
             }
         };
         let known = info.pid == self.pid && info.mark == self.loaded.mark;
