@@ -2,3 +2,6 @@
 //! them own the sockets. This crate knows no Kubernetes.
 
 pub mod bgp;
+#[cfg(test)]
+mod cases;
+pub mod l2;
