@@ -21,7 +21,7 @@ mod tuning;
 
 pub use address::{address_object, node_addresses, pool, record};
 pub use binding::{
-    Ground, bindable, claim, claim_phase, claim_ref, claimed, class, finalizers, provisioned,
+    Location, bindable, claim, claim_phase, claim_ref, claimed, class, finalizers, provisioned,
     resource_list, seating, seats,
 };
 pub use cookies::{cookie_secret, cookie_secret_data};

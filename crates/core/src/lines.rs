@@ -1,5 +1,5 @@
-//! Which changes are lines for people who look on: each change once, and the last line on an object is true. It compares
-//! what was told with what is, and keeps nothing itself; the controller and the agents keep what they told.
+//! Which changes `bowline up` and agents print, one line each: every change once, and the last line on an object is true.
+//! It compares what was printed with what is, and keeps nothing; the controller and the agents keep what they printed.
 
 use crate::clock::Uptime;
 use crate::outcome::{Problem, Reason};
@@ -16,7 +16,8 @@ pub enum Reached {
     Left,
 }
 
-/// Whether it is a line that a consumer is reached at `now`. `wrong`: its last line names a problem.
+/// The line to print when a consumer is now reached at the points `now`. None: nothing is printed. `wrong`: its last
+/// line names a problem.
 pub fn reached(told: &[Point], now: &[Point], wrong: bool) -> Option<Reached> {
     match (told.is_empty(), now.is_empty()) {
         (_, false) => (told != now).then_some(Reached::Live),
@@ -37,7 +38,7 @@ pub fn solved<'a>(
     gone
 }
 
-/// What is said of an object that is no consumer. An object whose state is another one is a line.
+/// What is printed of an object that is no consumer: one line whenever its state changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// What follows the name of the object.

@@ -4,7 +4,7 @@
 
 use crate::outcome::quote;
 
-/// The most names that are compared. A slip is told by the way, so it costs no more with many objects.
+/// The most names that are compared. The suggestion is an extra, so its cost is bounded however many objects exist.
 const MOST_COMPARED: usize = 1_000;
 /// The longest text for which a name is looked for.
 const LONGEST: usize = 80;

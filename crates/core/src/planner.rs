@@ -4,7 +4,7 @@
 //! ```text
 //!  handle: store ── equal? nothing ── different ─▶ reverse edges ─▶ dirty
 //!
-//!  take:   dirty ─▶ seat: ours? placement, usable? ─▶ wanted ports, hosts, paths
+//!  take:   dirty ─▶ assign: ours? placement, usable? ─▶ wanted ports, hosts, paths
 //!                                                        │ recorded holders keep them, else the
 //!                                                        │ oldest; a holder changed: its contenders
 //!                ─▶ build: objects + won ports and hosts ─▶ fragment, outcome
@@ -12,8 +12,10 @@
 //!                ─▶ output: changes, hash, certificates
 //! ```
 
+mod address_requests;
 mod admitted;
 mod allowed_namespaces;
+mod asked_load_balancer;
 mod assignments;
 mod build;
 mod certificates;
@@ -26,12 +28,10 @@ mod ingress;
 mod moves;
 mod output;
 mod parts;
-mod placement;
 mod pools;
 mod ports;
 mod read;
 mod recorded;
-mod requests;
 mod routes;
 mod service;
 mod store;
@@ -42,12 +42,12 @@ mod web;
 #[cfg(test)]
 mod tests;
 
+pub use address_requests::{Grant, NOT_RECORDED};
 pub use admitted::Read;
+pub use asked_load_balancer::{Ask, Asked, By, NotOurs, Why};
 pub use certificates::{NeededCertificate, NeededCertificates};
 pub use index::Planner;
-pub use placement::{Ask, Asked, By, NotOurs, Why};
 pub use recorded::Record;
-pub use requests::{Grant, NOT_RECORDED};
 
 use crate::admission::Decision;
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};

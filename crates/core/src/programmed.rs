@@ -56,7 +56,7 @@ impl Past {
         self.forgotten.saturating_add(self.hashes.len() as u64)
     }
 
-    /// The doubt about a report of this hash that came when `count` hashes were written. A plan may have been written,
+    /// Why a report of this hash may be out of date; `count` hashes were written when it came. A plan may have been written,
     /// then another one, then the first again; a report of the first may then be older than the other. None: the
     /// report came after the last write of another hash.
     fn doubt(&self, hash: PlanHash, count: u64) -> Option<Doubt> {
@@ -92,7 +92,8 @@ impl Past {
 struct Doubt {
     /// The report proves nothing after this change.
     limit: u64,
-    /// The report may be of the newest plan, and have come before the answer to our own write.
+    /// Whether the report came after the last write of another plan, and before the answer to the write that brought
+    /// this one back. It then counts for the newest plan if it proves no earlier change.
     quick: bool,
 }
 

@@ -55,7 +55,8 @@ impl Unlisted {
 
 /// The refusals that a report names in `room` bytes, and what it says about the others.
 ///
-/// Refusals of the load balancer's own listeners come first, mere parts last. The others are listed in order of the
+/// Refusals of the load balancer's own listeners come first. Refusals that leave all listeners of a consumer open (a host,
+/// a rule, a setting) come last. The others are listed in order of the
 /// bytes that their namespace has used so far, so each namespace gets an equal share, and a namespace that needs no
 /// more than its share is listed whole. Within a namespace, refusals come first that say what is served for another
 /// consumer, since by these the leader settles the conflict; then consumers with few bytes. A consumer is named with

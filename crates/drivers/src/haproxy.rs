@@ -7,8 +7,8 @@
 //!                                   └────────▲── read back: what runs
 //! ```
 
-mod budget;
 pub mod command;
+mod descriptor_budget;
 pub mod diff;
 mod driver;
 mod lagging;
@@ -24,6 +24,6 @@ mod tokens;
 mod version;
 pub mod wanted;
 
-pub use budget::Held;
+pub use descriptor_budget::Held;
 pub use driver::{Counters, Options, SHUTDOWN_TIMEOUT, drive};
 pub use version::Version;

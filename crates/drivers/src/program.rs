@@ -7,7 +7,7 @@
 //!         ◀── reports ──    │
 //!                           └── Common: files and their check, addresses, the process and when it restarts
 //!                                 ├── Search: which consumer is refused; one check at a time, between updates
-//!                                 └── Pace: when a reload may start, and which old processes must end
+//!                                 └── ReloadPace: when a reload may start, and which old processes must end
 //! ```
 
 pub(crate) mod causes;
@@ -15,20 +15,20 @@ pub(crate) mod common;
 mod counters;
 mod driven;
 pub(crate) mod folder;
-pub(crate) mod pace;
 pub mod pem;
 pub(crate) mod process;
 pub(crate) mod program_trait;
+pub(crate) mod reload_pace;
+pub(crate) mod render_filter;
 mod search;
-pub(crate) mod sieve;
 pub(crate) mod suspects;
 pub mod text;
 pub(crate) mod worker;
 
 pub use counters::Counters;
 pub use driven::Driven;
-pub use pace::MAX_OLD_GENERATIONS;
-pub use sieve::Rendered;
+pub use reload_pace::MAX_OLD_GENERATIONS;
+pub use render_filter::Rendered;
 pub use suspects::Excluded;
 
 use crate::Error;

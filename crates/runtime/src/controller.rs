@@ -42,7 +42,7 @@ use crate::event_recorder;
 use crate::roles::{Context, ControllerOptions, RoleError};
 use crate::supervise::Alarm;
 use bowline_api::LoadBalancerClass;
-use bowline_api::convert::{self, Ground};
+use bowline_api::convert::{self, Location};
 use bowline_api::source::{BareMetalType, ClassSource, LoadBalancerSource};
 use bowline_core::binder::Class;
 use bowline_core::planner::Config;
@@ -145,12 +145,12 @@ async fn lead(
     };
     let grace = i64::try_from(options.address_grace.as_secs()).unwrap_or(i64::MAX);
     let addresses = bowline_core::addresses::Config { grace };
-    let ground = match options.local_ports {
-        Some((http_port, https_port)) => Ground::Machine { http_port, https_port },
-        None => Ground::Cluster { namespace: options.namespace.clone() },
+    let location = match options.local_ports {
+        Some((http_port, https_port)) => Location::Machine { http_port, https_port },
+        None => Location::Cluster { namespace: options.namespace.clone() },
     };
     let turn = Turn::new(
-        State::new(config, addresses).on(ground, options.images, options.deny_members),
+        State::new(config, addresses).on(location, options.images, options.deny_members),
         Writer { client, namespace: options.namespace },
         leadership,
         recorder,

@@ -176,7 +176,7 @@ fn unmakable(source: &ClassSource) -> Option<&'static str> {
 
 /// Where the load balancers that classes make are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ground {
+pub enum Location {
     /// In a cluster, by proxies behind a Service.
     Cluster {
         /// The namespace of the proxies, if the class names none.
@@ -191,7 +191,7 @@ pub enum Ground {
     },
 }
 
-impl Default for Ground {
+impl Default for Location {
     fn default() -> Self {
         Self::Cluster { namespace: names::NAMESPACE.to_owned() }
     }
@@ -201,13 +201,13 @@ impl Default for Ground {
 pub fn provisioned(
     new: &NewLoadBalancer,
     class: &LoadBalancerClassSpec,
-    ground: &Ground,
+    location: &Location,
 ) -> LoadBalancer {
-    let (http_port, https_port, namespace) = match ground {
-        Ground::Cluster { namespace } => {
+    let (http_port, https_port, namespace) = match location {
+        Location::Cluster { namespace } => {
             (80, 443, Some(class.namespace.as_ref().unwrap_or(namespace)))
         }
-        Ground::Machine { http_port, https_port } => (*http_port, *https_port, None),
+        Location::Machine { http_port, https_port } => (*http_port, *https_port, None),
     };
     // Behind a door, the door has the address.
     let address_pool = class.address_pool.clone().filter(|_| namespace.is_none());
@@ -528,11 +528,11 @@ mod tests {
             reclaim: Reclaim::Retain,
             claim: (ObjectKey::new("shop", "web"), "c1".into()),
         };
-        let machine = Ground::Machine { http_port: 8080, https_port: 8443 };
+        let machine = Location::Machine { http_port: 8080, https_port: 8443 };
         let made = provisioned(&new, &class.spec, &machine);
         let ports = (made.spec.http_port, made.spec.https_port);
         assert_eq!((ports, made.spec.address_pool.as_deref()), ((8080, 8443), Some("p")));
-        let cluster = Ground::Cluster { namespace: "bowline-system".to_owned() };
+        let cluster = Location::Cluster { namespace: "bowline-system".to_owned() };
         let made = provisioned(&new, &class.spec, &cluster);
         let ports = (made.spec.http_port, made.spec.https_port);
         assert_eq!((ports, &made.spec.address_pool), ((80, 443), &None));

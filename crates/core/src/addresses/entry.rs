@@ -41,7 +41,8 @@ pub(super) struct Sent {
     pub(super) gone: Option<Version>,
     /// Whether a list that ended meanwhile did not have the object.
     pub(super) unseen: bool,
-    /// Whether the object may have been gone when it was sent; the watch may never say so.
+    /// Whether the object may already have been deleted when this write was sent, by a deletion that the watch may never
+    /// deliver.
     pub(super) unsure: bool,
 }
 

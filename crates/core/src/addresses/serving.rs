@@ -10,14 +10,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A holder on a load balancer.
-type Place = (HolderRef, Arc<str>);
+type HolderOnLoadBalancer = (HolderRef, Arc<str>);
 
 /// What load balancers serve, by holder.
 #[derive(Debug, Default)]
 pub struct Serving {
-    places: BTreeMap<Place, Served>,
-    /// The holders for which a load balancer may still serve removed addresses, by the change that removed them. An
-    /// agent that is away costs one look, however many holders there are.
+    places: BTreeMap<HolderOnLoadBalancer, Served>,
+    /// The holders for which a load balancer may still serve removed addresses, by the change that removed them. While an
+    /// agent is silent, only the oldest change of its load balancer is checked, however many holders there are.
     leaving: BTreeMap<Arc<str>, BTreeMap<u64, BTreeSet<HolderRef>>>,
 }
 
@@ -91,7 +91,7 @@ impl Serving {
         plans: impl IntoIterator<Item = (HolderRef, &'a Arc<str>, Vec<IpAddr>)>,
         change: u64,
     ) -> Inherited {
-        let mut places = BTreeMap::<Place, BTreeSet<IpAddr>>::new();
+        let mut places = BTreeMap::<HolderOnLoadBalancer, BTreeSet<IpAddr>>::new();
         for (holder, load_balancer, address) in machine.places() {
             let place = (holder.clone(), load_balancer.clone());
             places.entry(place).or_default().insert(address);
@@ -113,9 +113,9 @@ impl Serving {
         Inherited { places: all, planned }
     }
 
-    /// Addresses that are removed a second time wait for the later change only: a holder that moves to and fro while
-    /// an agent is away does not pile up entries.
-    fn leave(&mut self, place: Place, addresses: Vec<IpAddr>, change: u64) {
+    /// Records that these addresses may be served until the load balancer has applied `change`. If the same addresses
+    /// were removed before, only the later change counts, so a holder that moves to and fro adds no entries.
+    fn leave(&mut self, place: HolderOnLoadBalancer, addresses: Vec<IpAddr>, change: u64) {
         let (holder, load_balancer) = place.clone();
         let before = &mut self.places.entry(place).or_default().before;
         let leaving = self.leaving.entry(load_balancer).or_default();

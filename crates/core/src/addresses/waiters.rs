@@ -18,9 +18,10 @@ pub(super) enum Wait {
     Space(Arc<str>, Family),
     /// Room on an address that is shared under this key.
     Key(Arc<str>),
-    /// That the namespace may have another address of the pool.
+    /// That the namespace may have one more address of the pool.
     Quota(Arc<str>, Arc<str>),
-    /// That the namespace is within its quota of the pool: it exchanges one of its own addresses.
+    /// That the namespace has no more than its quota of the pool. The requester exchanges an address of the pool for
+    /// another one, so it needs no room in the quota.
     Move(Arc<str>, Arc<str>),
 }
 

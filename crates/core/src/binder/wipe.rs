@@ -10,7 +10,7 @@ use std::sync::Arc;
 pub enum Wipe {
     /// Nothing of any consumer is left on it.
     Done,
-    /// A moment more.
+    /// Something is still planned or recorded for it, or its agent is behind by a moment.
     NotYet,
     /// It waits for its agent, which is silent or fails. The agent's next report may end the wait, so no delay grows
     /// meanwhile.

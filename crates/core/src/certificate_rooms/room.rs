@@ -1,5 +1,5 @@
 //! Rooms: which certificate has the room of which user's Secret, and how many bytes. A certificate has one room, and a
-//! Secret has one room, so no bytes are counted or handed on twice. The vault keeps them; it does no I/O.
+//! Secret has one room, so no bytes are counted or handed on twice. `CertificateRooms` keeps them; this module does no I/O.
 
 use crate::key::ObjectKey;
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct SecretHash(u64);
 
 impl SecretHash {
-    /// The place of this Secret.
+    /// The hash of this Secret's namespace and name.
     pub fn of(secret: &ObjectKey) -> Self {
         let mut digest = Sha256::new();
         digest.update(secret.namespace.as_bytes());

@@ -65,11 +65,11 @@ impl Holders {
     }
 }
 
-type Place = (IpAddr, u16);
+type Socket = (IpAddr, u16);
 
 /// Names that are taken at each place, written backwards, so that those under a domain are neighbours.
 #[derive(Default)]
-struct Names(BTreeMap<(Place, String), ConsumerRef>);
+struct Names(BTreeMap<(Socket, String), ConsumerRef>);
 
 fn backwards(name: &str) -> String {
     name.chars().rev().map(|c| c.to_ascii_lowercase()).collect()
@@ -77,13 +77,13 @@ fn backwards(name: &str) -> String {
 
 impl Names {
     /// The consumer of another namespace that has this name.
-    fn other(&self, place: Place, name: &str, consumer: &ConsumerRef) -> Option<&ConsumerRef> {
+    fn other(&self, place: Socket, name: &str, consumer: &ConsumerRef) -> Option<&ConsumerRef> {
         let owner = self.0.get(&(place, backwards(name)))?;
         (owner.namespace != consumer.namespace).then_some(owner)
     }
 
     /// A name that this wildcard covers, and the consumer of another namespace that has it.
-    fn covered(&self, place: Place, name: &str, consumer: &ConsumerRef) -> Option<Covered<'_>> {
+    fn covered(&self, place: Socket, name: &str, consumer: &ConsumerRef) -> Option<Covered<'_>> {
         let domain = backwards(name.strip_prefix('*')?);
         let from = (place, domain.clone());
         let under = self.0.range((Bound::Excluded(from), Bound::Unbounded));
@@ -93,7 +93,7 @@ impl Names {
         Some((name.chars().rev().collect(), owner))
     }
 
-    fn take(&mut self, place: Place, name: &str, consumer: &ConsumerRef) {
+    fn take(&mut self, place: Socket, name: &str, consumer: &ConsumerRef) {
         self.0.entry((place, backwards(name))).or_insert_with(|| consumer.clone());
     }
 }
@@ -251,7 +251,7 @@ pub(super) fn contend(
     Contended { entries: served.map(|asked| asked.entry).collect(), expressions, held: holding }
 }
 
-type ByName<'a> = BTreeMap<(Place, String), (&'a str, &'a ConsumerRef)>;
+type ByName<'a> = BTreeMap<(Socket, String), (&'a str, &'a ConsumerRef)>;
 
 /// External names that stay with the namespace that has them, although other Services generate the same: all but
 /// those that contain the namespace of the Service that generates them.
@@ -291,7 +291,7 @@ fn names_namespace(entry: &Entry, name: &str, generated: impl Fn(&Entry) -> Vec<
 }
 
 /// How many more external names each namespace may have at each place. Names that it has already come first.
-struct Room(BTreeMap<(Arc<str>, Place), (usize, usize)>);
+struct Room(BTreeMap<(Arc<str>, Socket), (usize, usize)>);
 
 impl Room {
     fn new<'a>(asked: impl Iterator<Item = &'a Asked>, held: &Held) -> Self {
@@ -307,7 +307,7 @@ impl Room {
         room
     }
 
-    fn key(entry: &Entry) -> (Arc<str>, Place) {
+    fn key(entry: &Entry) -> (Arc<str>, Socket) {
         (entry.consumer.namespace.clone(), (entry.port.ip, entry.port.port))
     }
 

@@ -1,5 +1,5 @@
-//! The ports and names that Services have in the files that templates made last: the memory of this mode, which has
-//! no Plans. A Service keeps a port and a namespace keeps a name while they ask for it, even if an older Service asks
+//! The ports and names that Services have in the files that templates made last: the memory of kube2lb's templates,
+//! which have no Plans. A Service keeps a port and a namespace keeps a name while they ask for it, even if an older Service asks
 //! for the same later. It decides nothing; the caller stores it beside the files, so that it survives a restart.
 
 use super::view::{Entry, PortSpec};
@@ -86,7 +86,7 @@ impl Held {
         }
     }
 
-    /// The same, with the expressions of `before` in the order that they had, and new ones after them.
+    /// Puts the regular expressions in order: those of `before` as they were there, new ones after them.
     pub(super) fn after(mut self, before: &Self) -> Self {
         let unordered = before.names.iter().filter(|name| name.is_expression());
         let all = before.expressions.iter().chain(unordered).chain(&self.expressions);

@@ -2,10 +2,10 @@
 //! amounts, and places consumers that have a seat. [`crate::admission`] decides which consumers get one.
 
 use super::allowed_namespaces::allows;
-use super::consumer::ConsumerKey;
-use super::placement::{
+use super::asked_load_balancer::{
     Ask, Asked, Refusal, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
 };
+use super::consumer::ConsumerKey;
 use super::{Object, Planner};
 use crate::admission::{Decision, Want};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};

@@ -1,10 +1,10 @@
 //! The assignments of consumers: on which load balancer each is, and what it wants there. It changes assignments, and finds
 //! the consumers that a change touches: only those that want the same port, host or path. The planner's index calls it.
 
+use super::asked_load_balancer::{Ask, Refusal};
 use super::consumer::{Age, ConsumerKey, Contender};
 use super::edges::Edges;
 use super::hosts::{HostWant, Hosts};
-use super::placement::{Ask, Refusal};
 use super::ports::Ports;
 use super::recorded::{News, Recorded};
 use crate::key::{ConsumerKind, ObjectKey};

@@ -1,8 +1,8 @@
 //! The load balancers: by name, by source, and the external ones. It finds the load balancer that a consumer asks for.
 //! Whether the consumer may use it is decided by [`super::placement`].
 
+use super::address_requests::Grant;
 use super::edges::Edges;
-use super::requests::Grant;
 use super::store::{Replaced, Store};
 use crate::key::ObjectKey;
 use crate::objects::LoadBalancer;

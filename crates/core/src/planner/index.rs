@@ -1,7 +1,11 @@
 //! The planner itself: it takes events into its stores, follows reverse edges to the consumers that they touch, and
 //! plans these again when asked. The modules beside it make all decisions.
 
+use super::address_requests::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
 use super::admitted::Admitted;
+use super::asked_load_balancer::{
+    Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
+};
 use super::assignments::{Assignment, Assignments, Placed, Wants};
 use super::build::{Built, Target};
 use super::consumer::{Age, ConsumerKey};
@@ -9,11 +13,7 @@ use super::edges::Edges;
 use super::ingress::{self, Around};
 use super::moves::Way;
 use super::output::{Before, Output, Planned};
-use super::placement::{
-    Ask, Asked, NotOurs, Refusal, Why, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours,
-};
 use super::recorded::{News, Recorded, unreadable_ingress, unreadable_service};
-use super::requests::{Grant, Has, NOT_RECORDED, Own, none_of_its_own, wants_own};
 use super::store::Replaced;
 use super::stores::{Changed, Stores};
 use super::web::{self, Web};

@@ -3,9 +3,9 @@
 //! nothing, so a load balancer that is being deleted keeps its consumers and gets no new ones. Only records count, so a new leader comes to the same result.
 
 use super::Planner;
+use super::asked_load_balancer::{Ask, Refusal, may_stay, place};
 use super::assignments::Assignment;
 use super::consumer::ConsumerKey;
-use super::placement::{Ask, Refusal, may_stay, place};
 use crate::admission::Decision;
 use crate::key::ConsumerRef;
 use crate::objects::LoadBalancer;

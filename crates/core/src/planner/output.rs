@@ -1,10 +1,10 @@
 //! The results of planning: outcomes by consumer; fragments, hash, certificates and consumers by load balancer. It
 //! compares a new result with the previous one and keeps the difference. It plans nothing.
 
+use super::asked_load_balancer::Refusal;
 use super::build::{Built, outcome};
 use super::certificates::{self, NeededCertificates};
 use super::consumer::ConsumerKey;
-use super::placement::Refusal;
 use super::{Changes, FragmentChange};
 use crate::hash::PlanHash;
 use crate::key::{ConsumerKind, ConsumerRef};

@@ -1,5 +1,5 @@
 //! Which contender holds which address and port of a load balancer: the one that Plans record, else the oldest. It
-//! opens no port; `seat` keeps it up to date.
+//! opens no port; `assignments` keeps it up to date.
 
 use super::consumer::{ConsumerKey, Contender};
 use super::edges::Edges;

@@ -73,7 +73,7 @@ impl Record {
 }
 
 /// A Plan object: its load balancer and its number.
-type Place = (Arc<str>, u32);
+type PlanIndex = (Arc<str>, u32);
 
 /// What a record changes.
 #[derive(Default)]
@@ -87,14 +87,14 @@ pub(super) struct News {
 
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
-    plans: BTreeMap<Place, Vec<Entry>>,
-    places: Edges<ConsumerRef, Place>,
+    plans: BTreeMap<PlanIndex, Vec<Entry>>,
+    places: Edges<ConsumerRef, PlanIndex>,
     /// The consumers that have a listener, each with the number of the Plan.
     ports: Edges<(Arc<str>, ListenerKey), (ConsumerRef, u32)>,
     /// The consumers that have a host, each with the number of the Plan.
     hosts: Edges<(Arc<str>, Host), (ConsumerRef, u32)>,
     /// The observed content of Plans, from before our write that is under way.
-    seen: BTreeMap<Place, Vec<Entry>>,
+    seen: BTreeMap<PlanIndex, Vec<Entry>>,
     /// What agents do not serve for one consumer because they serve it for another.
     unserved: BTreeMap<Arc<str>, BTreeSet<(ConsumerRef, Extent)>>,
 }
@@ -168,7 +168,7 @@ impl Recorded {
         Records { recorded: self, lb }
     }
 
-    fn holding(&self, place: &Place, consumer: &ConsumerRef) -> Option<&Holding> {
+    fn holding(&self, place: &PlanIndex, consumer: &ConsumerRef) -> Option<&Holding> {
         let entries = self.plans.get(place)?;
         let at = entries.binary_search_by(|(other, _)| other.cmp(consumer)).ok()?;
         entries.get(at).map(|(_, holding)| holding)

@@ -5,7 +5,7 @@ use super::process::HaproxyProcess;
 use super::version::{self, Version};
 use crate::Error;
 use crate::program::common::{Common, Setup};
-use crate::program::pace::Limits;
+use crate::program::reload_pace::Limits;
 use crate::program::{self, Driven, hopeless, process};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;

@@ -93,11 +93,14 @@ fn is_new(command: &Command) -> bool {
     matches!(command, Command::AddServer { .. })
 }
 
-/// The namespaces for which removed servers stay until their rules are sent.
+/// The namespaces whose removed servers stay, because HAProxy does not have the namespaces' new rules yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stay<'a> {
+    /// All namespaces.
     All,
+    /// These.
     Of(&'a BTreeSet<Arc<str>>),
+    /// No namespace.
     None,
 }
 

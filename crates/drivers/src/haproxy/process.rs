@@ -5,8 +5,8 @@ mod life;
 mod see;
 mod speak;
 
-use super::budget::{self, Held};
 use super::command::Command;
+use super::descriptor_budget::{self, Held};
 use super::diff::{Observed, diff};
 use super::driver::Options;
 use super::lagging::{Lagging, SMALL, Split, Stay};
@@ -241,7 +241,7 @@ impl Program for HaproxyProcess {
     }
 
     fn most_listeners(&self) -> usize {
-        budget::most_listeners(self.settings.descriptors)
+        descriptor_budget::most_listeners(self.settings.descriptors)
     }
 
     fn files(wanted: &Wanted) -> BTreeMap<String, Vec<u8>> {
@@ -469,7 +469,7 @@ fn has_to_share(wanted: &Wanted, name: &Word, after: &Servers) -> bool {
     let Some(room) = most.checked_sub(checks) else { return true };
     let more = room.min(lacking);
     let ends = was > 0 && is == 0;
-    ends || is > was && room > 0 || budget::is_worth_a_load(more, room - more, most)
+    ends || is > was && room > 0 || descriptor_budget::is_worth_a_load(more, room - more, most)
 }
 
 impl Loaded {

@@ -7,14 +7,14 @@ mod clients;
 mod frontend;
 mod routes;
 
-use super::budget::{self, Held, Need};
+use super::descriptor_budget::{self, Held, Need};
 use super::diff::{Check, Running};
 use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
 use crate::desired::Desired;
 use crate::program::Excluded;
-use crate::program::sieve::{Sieve, short_hash};
+use crate::program::render_filter::{RenderFilter, short_hash};
 use backend::Mode;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Reason, quote};
@@ -75,7 +75,7 @@ pub fn render(
 ) -> Result<Rendered, BadText> {
     let mut render = Render {
         desired,
-        sieve: Sieve::new("HAProxy", desired, excluded),
+        filter: RenderFilter::new("HAProxy", desired, excluded),
         settings,
         held,
         wanted: Wanted::default(),
@@ -83,15 +83,15 @@ pub fn render(
     };
     render.everywhere()?;
     render.find_pools();
-    render.wanted.certificates = render.sieve.certificates();
+    render.wanted.certificates = render.filter.certificates();
     render.listeners();
     render.backends();
-    Ok(render.sieve.rendered(render.wanted))
+    Ok(render.filter.rendered(render.wanted))
 }
 
 struct Render<'a> {
     desired: &'a Desired,
-    sieve: Sieve<'a>,
+    filter: RenderFilter<'a>,
     settings: &'a Settings,
     held: &'a Held,
     wanted: Wanted,
@@ -104,7 +104,7 @@ type Pools = BTreeMap<Arc<str>, (Word, Mode, ConsumerRef)>;
 
 impl Render<'_> {
     fn refuse(&mut self, consumer: &ConsumerRef, reason: Reason, message: String, extent: Extent) {
-        self.sieve.refuse(consumer, reason, message, extent);
+        self.filter.refuse(consumer, reason, message, extent);
     }
 
     fn everywhere(&mut self) -> Result<(), BadText> {
@@ -180,7 +180,7 @@ impl Render<'_> {
     }
 
     fn is_excluded(&self, consumer: &ConsumerRef) -> bool {
-        self.sieve.is_excluded(consumer)
+        self.filter.is_excluded(consumer)
     }
 
     /// Finds the pools that rules and listeners lead to. A pool has one mode; what leads to it in the other mode is
@@ -238,7 +238,7 @@ impl Render<'_> {
 
     fn listeners(&mut self) {
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<&ResolvedListener>> = BTreeMap::new();
-        for (key, resolved) in self.sieve.listeners() {
+        for (key, resolved) in self.filter.listeners() {
             match (&resolved.listener.serves, resolved.protocol()) {
                 (Serves::Entry(entry), ListenerProtocol::Http) => {
                     entries.entry((entry.clone(), false)).or_default().push(resolved);
@@ -249,7 +249,7 @@ impl Render<'_> {
                 (Serves::Pool(pool), ListenerProtocol::Tcp) => {
                     self.tcp_listener(key, resolved, pool);
                 }
-                _ => self.sieve.refuse_protocol(key, resolved),
+                _ => self.filter.refuse_protocol(key, resolved),
             }
         }
         let names: BTreeSet<_> = entries.keys().map(|(entry, _)| entry.clone()).collect();
@@ -330,8 +330,8 @@ impl Render<'_> {
     fn unchecked(&mut self, pools: &Pools) -> BTreeMap<Arc<str>, BTreeSet<SocketAddr>> {
         let (desired, held) = (self.desired, self.held);
         let descriptors = self.settings.descriptors;
-        let listeners = desired.listeners.len().min(budget::most_listeners(descriptors));
-        let most = budget::most_checks(descriptors, listeners);
+        let listeners = desired.listeners.len().min(descriptor_budget::most_listeners(descriptors));
+        let most = descriptor_budget::most_checks(descriptors, listeners);
         self.wanted.most_checks = most;
         let runs = |name: &Word, member: &Member| -> Option<Running> {
             held.get(name)?.get(&member.address).filter(|it| !it.retired).copied()
@@ -344,7 +344,7 @@ impl Render<'_> {
             let (namespace, key) = (consumer.namespace.clone(), pool.clone());
             Need { namespace, key, servers: members.len(), held }
         });
-        let short = budget::allot(needs, most);
+        let short = descriptor_budget::allot(needs, most);
         let (mut unchecked, mut checks) = (BTreeMap::new(), 0);
         // Members that only a reload can give a check.
         let mut returning = Vec::new();
@@ -360,7 +360,7 @@ impl Render<'_> {
             let absent = members.into_iter().filter(|it| is(name, it, Check::Absent));
             returning.extend(absent.map(|it| (pool, it.address)));
         }
-        if !budget::is_worth_a_load(returning.len(), most.saturating_sub(checks), most) {
+        if !descriptor_budget::is_worth_a_load(returning.len(), most.saturating_sub(checks), most) {
             for (pool, address) in returning {
                 unchecked.entry(pool.clone()).or_default().insert(address);
             }

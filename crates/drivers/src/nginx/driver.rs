@@ -7,7 +7,7 @@ use super::render::{Settings, Stream};
 use super::version;
 use crate::Error;
 use crate::program::common::{Common, Setup};
-use crate::program::pace::{Limits, SHORT};
+use crate::program::reload_pace::{Limits, SHORT};
 use crate::program::{self, Driven, hopeless, process};
 use prometheus_client::registry::Registry;
 use std::os::unix::fs::MetadataExt as _;

@@ -11,7 +11,7 @@ use super::text::{BadText, Word};
 use super::wanted::Wanted;
 use crate::desired::Desired;
 use crate::program::Excluded;
-use crate::program::sieve::{Sieve, short_hash};
+use crate::program::render_filter::{RenderFilter, short_hash};
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::{Reason, quote};
 use bowline_core::plan::{ListenerProtocol, Pool, Serves, Transport};
@@ -73,7 +73,7 @@ pub fn render(
 ) -> Result<Rendered, BadText> {
     let mut render = Render {
         desired,
-        sieve: Sieve::new("nginx", desired, excluded),
+        filter: RenderFilter::new("nginx", desired, excluded),
         settings,
         certificates: BTreeMap::new(),
         http: Upstreams::default(),
@@ -81,7 +81,7 @@ pub fn render(
         keys: BTreeMap::new(),
         zones: BTreeSet::new(),
     };
-    render.certificates = render.sieve.certificates();
+    render.certificates = render.filter.certificates();
     let (servers, passed_through) = render.listeners();
     let mut http = render.http.text();
     for (name, map) in &render.keys {
@@ -106,12 +106,12 @@ pub fn render(
     }
     let head = everywhere::before_mark(settings, streams)?;
     let wanted = Wanted { head, tail, certificates: render.certificates };
-    Ok(render.sieve.rendered(wanted))
+    Ok(render.filter.rendered(wanted))
 }
 
 struct Render<'a> {
     desired: &'a Desired,
-    sieve: Sieve<'a>,
+    filter: RenderFilter<'a>,
     settings: &'a Settings,
     certificates: BTreeMap<Arc<str>, Arc<str>>,
     http: Upstreams,
@@ -124,18 +124,18 @@ struct Render<'a> {
 
 impl Render<'_> {
     fn refuse(&mut self, consumer: &ConsumerRef, reason: Reason, message: String, extent: Extent) {
-        self.sieve.refuse(consumer, reason, message, extent);
+        self.filter.refuse(consumer, reason, message, extent);
     }
 
     fn is_excluded(&self, consumer: &ConsumerRef) -> bool {
-        self.sieve.is_excluded(consumer)
+        self.filter.is_excluded(consumer)
     }
 
     /// The servers of `http` and of `stream`.
     fn listeners(&mut self) -> (String, String) {
         let mut entries: BTreeMap<(Arc<str>, bool), Vec<ListenerKey>> = BTreeMap::new();
         let mut stream = String::new();
-        for (key, resolved) in self.sieve.listeners() {
+        for (key, resolved) in self.filter.listeners() {
             match (&resolved.listener.serves, resolved.protocol()) {
                 (Serves::Entry(entry), ListenerProtocol::Http) => {
                     entries.entry((entry.clone(), false)).or_default().push(*key);
@@ -146,7 +146,7 @@ impl Render<'_> {
                 (Serves::Pool(pool), ListenerProtocol::Tcp | ListenerProtocol::Udp) => {
                     stream.push_str(&self.stream_server(key, resolved, pool));
                 }
-                _ => self.sieve.refuse_protocol(key, resolved),
+                _ => self.filter.refuse_protocol(key, resolved),
             }
         }
         let mut http = String::new();

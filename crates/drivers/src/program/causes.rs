@@ -1,7 +1,7 @@
 //! Finds the namespaces that an update changes something for: if the change needs a reload, they wait for it. Pure; the
 //! task calls it.
 
-use super::pace::Sizes;
+use super::reload_pace::Sizes;
 use crate::desired::Desired;
 use bowline_core::update::{Change, ResolvedSite, Update};
 use std::collections::BTreeSet;

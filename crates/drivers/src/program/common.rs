@@ -5,10 +5,10 @@
 use super::causes::{self, Changed};
 use super::counters::Counters;
 use super::folder::Folder;
-use super::pace::{Limits, ReloadPace};
 use super::program_trait::Program;
+use super::reload_pace::{Limits, ReloadPace};
+use super::render_filter::Rendered;
 use super::search::{Accepted, Search};
-use super::sieve::Rendered;
 use super::suspects::{self, Excluded, Suspect};
 use super::{hopeless, process, trouble};
 use crate::Error;

@@ -12,7 +12,7 @@ use super::writer::Write;
 use super::writer::bindings::{Current, Step, StepReply};
 use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
-use bowline_api::convert::{self, Ground};
+use bowline_api::convert::{self, Location};
 use bowline_api::names;
 use bowline_core::binder::{
     self, Binder, Class, Event, Id, Job, Kind, Object, Op, Phase, Subject, Tie,
@@ -50,15 +50,15 @@ pub(super) struct BindingShell {
     /// Seconds since 1970.
     clock: i64,
     /// Where the load balancers of classes run.
-    ground: Ground,
+    location: Location,
     /// Load balancers and claims that were deleted recently.
     tombstones: Tombstones,
 }
 
 impl BindingShell {
     /// A shell whose classes provision load balancers in the cluster, or on this machine.
-    pub(super) fn on(ground: Ground) -> Self {
-        Self { ground, ..Self::default() }
+    pub(super) fn on(location: Location) -> Self {
+        Self { location, ..Self::default() }
     }
 
     fn tell(&mut self, event: Event) {
@@ -164,9 +164,9 @@ impl BindingShell {
 
     /// Bowline's own namespace, as provisioned proxies in the cluster know it.
     pub(super) fn own_namespace(&self) -> String {
-        match &self.ground {
-            Ground::Cluster { namespace } => namespace.clone(),
-            Ground::Machine { .. } => names::NAMESPACE.to_owned(),
+        match &self.location {
+            Location::Cluster { namespace } => namespace.clone(),
+            Location::Machine { .. } => names::NAMESPACE.to_owned(),
         }
     }
 
@@ -242,7 +242,7 @@ impl BindingShell {
         let write = self.on_balancers.get(lb).cloned()?;
         if let Op::Create(new) = &write.op {
             let class = self.classes.get(&new.class);
-            let Some(object) = class.map(|class| convert::provisioned(new, class, &self.ground))
+            let Some(object) = class.map(|class| convert::provisioned(new, class, &self.location))
             else {
                 self.answer(
                     WrittenObject::LoadBalancer(Arc::clone(lb)),

@@ -33,7 +33,7 @@ use super::provisions::Provisions;
 use super::seats::SeatShell;
 use super::target::Target;
 use super::write_queue::Lane;
-use bowline_api::convert::Ground;
+use bowline_api::convert::Location;
 use bowline_api::provisioned_objects::Images;
 use bowline_core::addresses::{self, HolderKind, HolderRef};
 use bowline_core::arrivals::Arrivals;
@@ -41,10 +41,10 @@ use bowline_core::binder::Subject;
 use bowline_core::clock::Uptime;
 use bowline_core::dns;
 use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::load_balancer_status_writes::StatusWrites;
 use bowline_core::outcome::Reason;
 use bowline_core::planner::{Config, Event, Planner};
 use bowline_core::programmed::Verdict;
-use bowline_core::status_writes::StatusWrites;
 use ipnet::IpNet;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,8 +105,13 @@ impl State {
     }
 
     /// Sets where the load balancers of classes run: in the cluster, or on this machine.
-    pub(super) fn on(mut self, ground: Ground, images: Images, deny_members: Vec<IpNet>) -> Self {
-        self.bindings = BindingShell::on(ground);
+    pub(super) fn on(
+        mut self,
+        location: Location,
+        images: Images,
+        deny_members: Vec<IpNet>,
+    ) -> Self {
+        self.bindings = BindingShell::on(location);
         self.provisions = Provisions::with(images, deny_members);
         self
     }

@@ -11,8 +11,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// An object, or several that belong together, which the leader reconciles independently of others. `work` orders
-/// them.
+/// An object, or several that belong together, which the leader reconciles independently of others. `write_queue`
+/// orders them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Target {
     /// A read that confirms that the holder named by an Address exists.

@@ -1,6 +1,6 @@
 //! Tests the commands for the difference of two plans, and that they leave no difference.
 
-use super::super::budget::Held;
+use super::super::descriptor_budget::Held;
 use super::super::render::tests::settings;
 use super::super::render::{Settings, render};
 use super::super::version::Version;

@@ -1,10 +1,10 @@
-//! The part of the task that deals with processes from before a reload: it tells [`Pace`](crate::program::pace::Pace)
+//! The part of the task that deals with processes from before a reload: it tells [`ReloadPace`](crate::program::reload_pace::ReloadPace)
 //! which namespaces have changes and which processes are left, logs that changes wait, and ends processes above the
-//! limit. The decisions are the pace's.
+//! limit. `ReloadPace` decides.
 
 use super::{Program, Worker};
 use crate::program::causes;
-use crate::program::pace::Surplus;
+use crate::program::reload_pace::Surplus;
 use bowline_core::update::Update;
 use tokio::time::Instant;
 

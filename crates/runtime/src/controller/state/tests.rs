@@ -13,9 +13,9 @@ use crate::controller::testing;
 use crate::controller::writer::{Reply, Status, Write};
 use crate::watch::Seen;
 use bowline_api::names;
+use bowline_core::load_balancer_status_writes::GAP;
 use bowline_core::replicas::{Entry, Said};
 use bowline_core::status;
-use bowline_core::status_writes::GAP;
 use serde_json::{Value, json};
 
 fn load_balancer(version: u32, status: &Value) -> Value {

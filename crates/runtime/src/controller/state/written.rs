@@ -124,7 +124,7 @@ impl State {
         self.tell_reached(kind, key);
     }
 
-    /// People who look on are told where a consumer is reached, as its status says now. The watch may show a write before
+    /// Prints in `bowline up` where a consumer is reached, as its status says now. The watch may show a write before
     /// its answer comes: whichever is first tells, and the other has no news.
     pub(super) fn tell_reached(&mut self, kind: ConsumerKind, key: &ObjectKey) {
         let Some(points) = self.boards.points(kind, key) else { return };

@@ -1,11 +1,11 @@
-//! The address requests of Services and load balancers, given where these are placed, and the addresses that they are
+//! What addresses Services and load balancers request, which depends on where they are placed, and what they are
 //! granted. [`crate::addresses`] decides which requester gets which address; the controller carries requests there and
 //! grants here.
 
+use super::asked_load_balancer::{self, ask_of_service, not_ours, place};
 use super::build::{Built, Target};
 use super::consumer::ConsumerKey;
 use super::index::Planner;
-use super::placement::{self, ask_of_service, not_ours, place};
 use crate::addresses::{AddressRequest, Ask, Families, HolderKind, HolderRef};
 use crate::key::{ConsumerKind, ObjectKey};
 use crate::objects::{Exposure, LoadBalancer, Placement, Service};
@@ -42,11 +42,11 @@ impl Grant {
 
 /// The addresses at which a Service is served on a load balancer.
 pub(super) enum Has<'a> {
-    /// The load balancer's.
+    /// The addresses of the load balancer.
     LoadBalancers,
-    /// Its own.
+    /// Addresses of the Service itself.
     Own(Own<'a>),
-    /// The load balancer's, as before, while it cannot have what it requests.
+    /// The addresses of the load balancer, as before, until the Service can have what it requests.
     AsBefore(Box<Service>),
 }
 
@@ -173,10 +173,10 @@ impl Planner {
         }
     }
 
-    fn is_nowhere(&self, ask: &placement::Ask) -> bool {
+    fn is_nowhere(&self, ask: &asked_load_balancer::Ask) -> bool {
         match ask {
-            placement::Ask::Nothing => true,
-            placement::Ask::External => self.stores.directory.only_external().is_none(),
+            asked_load_balancer::Ask::Nothing => true,
+            asked_load_balancer::Ask::External => self.stores.directory.only_external().is_none(),
             _ => false,
         }
     }

@@ -4,13 +4,12 @@
 //!
 //! Each namespace waits because of its own changes. It may leave a quarter of the allowed generations behind before it
 //! waits, so an ordinary rollout does not wait. With `k` generations beyond that, its next change is loaded
-//! `min · 2^k` after its last one, at most a bound set by the driver. A change of another namespace waits only for `min`, and its
-//! reload brings all waiting changes.
+//! `min · 2^k` after its last one, at most a bound set by the driver. A change of another namespace waits only for
+//! `min`, and its reload brings all waiting changes.
 //!
 //! While files load, changes of hosts and certificates of all namespaces wait. So on a load balancer that namespaces
-//! share, the loads for one namespace take at most a quarter of the time, counting the part of a load that is due to
-//! the namespace's own pools and members. It waits no longer than [`SHORT`] because of this, so loads of more than ten
-//! seconds may take a larger part.
+//! share, a namespace with changes waits after a load three times ([`YIELD`]) its share of the load's duration, at most
+//! [`SHORT`]. Its share is the part that its own pools and members cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -21,7 +21,7 @@ pub struct Rendered<W> {
 
 /// The filter, with the refusals collected so far.
 #[derive(Debug)]
-pub(crate) struct Sieve<'a> {
+pub(crate) struct RenderFilter<'a> {
     /// The program's name.
     name: &'static str,
     desired: &'a Desired,
@@ -29,15 +29,15 @@ pub(crate) struct Sieve<'a> {
     refused: BTreeSet<Refusal>,
 }
 
-impl<'a> Sieve<'a> {
+impl<'a> RenderFilter<'a> {
     /// A filter that refuses every excluded consumer.
     pub(crate) fn new(name: &'static str, desired: &'a Desired, excluded: &'a Excluded) -> Self {
-        let mut sieve = Self { name, desired, excluded, refused: BTreeSet::new() };
+        let mut filter = Self { name, desired, excluded, refused: BTreeSet::new() };
         for (consumer, why) in &excluded.consumers {
             let message = format!("{name} refuses the configuration of this object: {why}");
-            sieve.refuse(consumer, Reason::NotSupported, message, Extent::All);
+            filter.refuse(consumer, Reason::NotSupported, message, Extent::All);
         }
-        sieve
+        filter
     }
 
     /// Adds a refusal.
