@@ -1,3 +1,4 @@
+//! BGP: the messages, the session with one peer, and the routes that the peer is told.
 //!
 //! ```text
 //!  announcer ──▶ Session ──▶ effects: connect, send, close, report ──▶ shell (TCP)
@@ -5,6 +6,7 @@
 //!       rib_out ◀─┘ └──────────── events: connected, received, closed ◀───┘
 //! ```
 //!
+//! A session announces routes and installs none: what a peer sends is checked, counted and dropped. Everything but
 //! the shell is without I/O, clock and randomness.
 
 pub mod attributes;
@@ -16,6 +18,7 @@ pub mod notification;
 pub mod open;
 pub mod rib_out;
 pub mod route_refresh;
+pub mod session;
 pub mod update;
 mod wire;
 
@@ -24,3 +27,4 @@ pub use family::{Family, PerFamily};
 pub use message::Message;
 pub use notification::Notification;
 pub use rib_out::Route;
+pub use session::{Config, Effect, Event, Session};
