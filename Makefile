@@ -27,14 +27,14 @@ run: ## Build Bowline and run its demo in the foreground, its data in .bowline/ 
 AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo unshare -r)
 
 # A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
-# start one for each test. Nextest knows no documentation tests. Most tests wait, for Leases and timeouts, so twice as many
-# run at once as there are cores: 10 minutes in place of 17 on two cores.
+# start one for each test. Nextest knows no documentation tests. Most tests wait, for Leases and timeouts: four at
+# once left half of two cores idle, so six run there.
 .PHONY: test
 test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
 	@scripts/setup test
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
 	  set -x; docs=ok; cargo test --workspace --doc --no-fail-fast || docs=failed; \
-	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --test-threads $$((2 * $$(nproc))) && [ $$docs = ok ]; \
+	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --test-threads $$((2 * $$(nproc) + 2)) && [ $$docs = ok ]; \
 	else \
 	  set -x; $(AS_ROOT) cargo test --workspace --no-fail-fast; \
 	fi

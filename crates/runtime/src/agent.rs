@@ -7,6 +7,7 @@
 //!             (events that arrive while the driver works become the next update)
 //! ```
 
+mod kept_service;
 mod memory;
 mod missing_load_balancer;
 mod once;
@@ -16,6 +17,7 @@ mod reporter;
 mod secrets;
 mod state_folder;
 mod tally;
+mod watches;
 
 pub use once::once;
 
@@ -25,26 +27,19 @@ use crate::observe::Change;
 use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::supervise::Keeper;
-use crate::watch::{self, Seen, Selection};
-use bowline_api::convert;
 use bowline_core::backoff::Backoff;
 use bowline_core::hash::PlanHash;
 use bowline_core::kept_state;
-use bowline_core::key::ObjectKey;
 use bowline_core::member_rules::MemberRules;
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::pool_health::{self, Health};
 use bowline_core::replicas::Said;
 use bowline_core::report::Unlisted;
-use bowline_core::resolver::{self, Event, Kind, Object, Resolver};
+use bowline_core::resolver::{Event, Object, Resolver};
 use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
-use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::jiff::Timestamp;
-use kube::{Api, Client, ResourceExt as _};
+use kube::Client;
 use memory::{Due, Memory};
-use missing_load_balancer::Planned;
 use reporter::Reporter;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -98,7 +93,7 @@ async fn serve<D: Driver>(
 ) -> Result<(), RoleError> {
     let mut tasks = Keeper::new(&context);
     let (sender, heard) = mpsc::channel(4096);
-    follow(&client, &options, &context, &sender, &mut tasks);
+    watches::follow(&client, &options, &context, &sender, &mut tasks);
     let first = Said {
         addresses: options.addresses.clone(),
         version: Some(options.version.as_str().into()),
@@ -161,100 +156,6 @@ async fn serve<D: Driver>(
         let _ = tokio::time::timeout(RELEASE, reporter.ended(&last)).await;
     }
     worked
-}
-
-/// Starts the watches that every agent needs.
-fn follow(
-    client: &Client,
-    options: &AgentOptions,
-    context: &Context,
-    sender: &mpsc::Sender<Heard>,
-    tasks: &mut Keeper,
-) {
-    let load_balancer = &options.load_balancer;
-    let (client_of, namespace) = (client.clone(), options.namespace.clone());
-    let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let name = load_balancer.clone();
-    let carrier = options.carrier;
-    tasks.keep(watch_of("Plans", load_balancer), move |works| {
-        let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
-        let (metrics, listener) = (metrics.clone(), listener.clone());
-        plans::follow(client, namespace, name, metrics, carrier, listener, works)
-    });
-    let (client_of, namespace) = (client.clone(), options.namespace.clone());
-    let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let (name, planned) = (load_balancer.clone(), Planned::default());
-    // Where the uid is known, the load balancer exists.
-    if options.uid.is_none() {
-        let (client, context) = (client.clone(), context.clone());
-        tokio::spawn(missing_load_balancer::tell(client, planned.clone(), name.clone(), context));
-    }
-    tasks.keep(watch_of("the Plans of others", load_balancer), move |works| {
-        let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
-        let (metrics, listener, planned) = (metrics.clone(), listener.clone(), planned.clone());
-        other_load_balancers::follow(client, namespace, name, metrics, listener, works, planned)
-    });
-    let slices: Api<EndpointSlice> = Api::all(client.clone());
-    let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    tasks.keep(watch_of("EndpointSlices", load_balancer), move |works| {
-        let (api, what) = (slices.clone(), "EndpointSlice");
-        let selection = Selection::default();
-        watch::follow(api, selection, what, metrics.clone(), listener.clone(), move |seen| {
-            works.seen(&seen);
-            told(Kind::Slice, seen, |slice: EndpointSlice| {
-                Some(Object::Slice(convert::slice(&slice)))
-            })
-        })
-    });
-    let (client, namespace) = (client.clone(), options.namespace.clone());
-    let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let name = load_balancer.clone();
-    tasks.keep(watch_of("Secrets", load_balancer), move |works| {
-        let (client, namespace, name) = (client.clone(), namespace.clone(), name.clone());
-        secrets::follow(client, namespace, name, metrics.clone(), listener.clone(), works)
-    });
-}
-
-/// Starts the watch of Nodes, which only some agents need.
-fn follow_nodes(
-    client: &Client,
-    load_balancer: &str,
-    context: &Context,
-    sender: &mpsc::Sender<Heard>,
-    tasks: &mut Keeper,
-) {
-    let nodes: Api<Node> = Api::all(client.clone());
-    let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    tasks.keep(watch_of("Nodes", load_balancer), move |works| {
-        let (api, selection) = (nodes.clone(), Selection::default());
-        watch::follow(api, selection, "Node", metrics.clone(), listener.clone(), move |seen| {
-            works.seen(&seen);
-            told(Kind::Node, seen, |node: Node| Some(Object::Node(convert::node(&node))))
-        })
-    });
-}
-
-/// The name of an agent's watch.
-fn watch_of(kinds: &str, load_balancer: &str) -> String {
-    format!("the watch of {kinds} for load balancer {load_balancer}")
-}
-
-/// Converts what a watch shows into an event for the resolver.
-fn told<K: kube::Resource>(
-    kind: Kind,
-    seen: Seen<K>,
-    read: impl FnOnce(K) -> Option<Object>,
-) -> Option<Heard> {
-    let event = match seen {
-        Seen::Begin => Event::Begin(kind),
-        Seen::Apply(object) => Event::Apply(read(object)?),
-        Seen::Delete(object) => {
-            let namespace = object.namespace().unwrap_or_default();
-            Event::Delete(kind, ObjectKey::new(namespace, object.name_any()))
-        }
-        Seen::Done => Event::Done(kind),
-    };
-    Some(Heard::now(event))
 }
 
 struct Agent<D> {
@@ -406,7 +307,7 @@ impl<D: Driver> Agent<D> {
             return;
         }
         self.follows_nodes = true;
-        follow_nodes(&self.client, &self.load_balancer, &self.context, sender, tasks);
+        watches::follow_nodes(&self.client, &self.load_balancer, &self.context, sender, tasks);
     }
 
     /// Gives the driver the difference. `Some`: the driver failed, and this is how long to wait. An error: a retry does
@@ -463,102 +364,6 @@ impl<D: Driver> Agent<D> {
                 Ok(Some(wait))
             }
         }
-    }
-
-    /// The API has not delivered everything in time: serves the kept state until it has.
-    async fn serve_kept(&mut self) -> Result<(), RoleError> {
-        let Some(kept) = self.memory.kept() else { return Ok(()) };
-        let (mut update, since) = (kept.update.clone(), kept.since);
-        let refused = resolver::leave_out(&mut update, &self.rules);
-        if refused > 0 {
-            tracing::warn!(
-                members = refused,
-                "members of the kept state that the rules refuse get no traffic"
-            );
-        }
-        match self.driver.apply(&update).await {
-            Ok(report) => {
-                let at = Timestamp::from_second(since).unwrap_or_default();
-                let text = format!(
-                    "load balancer {} is served from the kept state of {at}: the API has not delivered \
-                     everything since the start",
-                    self.load_balancer
-                );
-                tracing::warn!("{text}");
-                self.context.changes.tell(Change::Trouble(text.clone()));
-                self.context.readiness.note(&self.load_balancer, Some(text));
-                self.context.metrics.kept_since(&self.load_balancer, Some(since));
-                self.memory.tell(kept_state::Event::Serves);
-                self.failed = None;
-                self.backoff.worked();
-                self.applied(&update, report);
-                Ok(())
-            }
-            Err(error) => {
-                let wait = self.driver_failed(error)?;
-                self.memory.tell(kept_state::Event::ServeFailed(wait));
-                Ok(())
-            }
-        }
-    }
-
-    /// The kept state is of a load balancer that is gone: serves nothing until the API has delivered everything.
-    async fn withdraw_kept(&mut self) -> Result<(), RoleError> {
-        let nothing = Update { complete: true, ..Update::default() };
-        match self.driver.apply(&nothing).await {
-            Ok(report) => {
-                tracing::warn!(
-                    "the kept state is withdrawn: another load balancer has this name now"
-                );
-                self.context.readiness.awaits(self.first_plan.as_str());
-                self.memory.tell(kept_state::Event::Withdrawn);
-                self.forget_kept();
-                self.failed = None;
-                self.backoff.worked();
-                for change in self.tally.count(&nothing, &report) {
-                    self.context.changes.tell(change);
-                }
-                self.context.metrics.members(&self.load_balancer, self.tally.members());
-                self.health
-                    .handle(pool_health::Event::Failing(report.failing.clone()), clock::now());
-                (self.said, self.given) = (report, None);
-                let error = self.error();
-                self.report.send_modify(|said| {
-                    *said = Said {
-                        addresses: std::mem::take(&mut said.addresses),
-                        version: said.version.take(),
-                        error,
-                        ..Said::default()
-                    };
-                });
-                Ok(())
-            }
-            Err(error) => {
-                let wait = self.driver_failed(error)?;
-                self.memory.tell(kept_state::Event::WithdrawFailed(wait));
-                Ok(())
-            }
-        }
-    }
-
-    /// The driver failed to apply or to withdraw kept state: how long to wait. An error: a retry does not help.
-    fn driver_failed(&mut self, error: bowline_drivers::Error) -> Result<Duration, RoleError> {
-        if !error.retry {
-            return Err(RoleError::Driver(error));
-        }
-        self.context.metrics.error("Apply");
-        let wait = self.backoff.failed(random::number());
-        tracing::warn!(%error, ?wait, "the driver failed; it is tried again");
-        // A driver that failed may have lost anything.
-        (self.failed, self.owes_all) = (Some(error.to_string()), true);
-        self.tell_error();
-        Ok(wait)
-    }
-
-    /// Withdraws the notes that kept state is served.
-    fn forget_kept(&self) {
-        self.context.readiness.note(&self.load_balancer, None);
-        self.context.metrics.kept_since(&self.load_balancer, None);
     }
 
     /// All that is served, with the kept certificates that the API has not delivered yet.

@@ -2,7 +2,8 @@
 //! writes no Lease, since no agent stays, and no Events; refused consumers are in the log. `bowline agent`
 //! runs it.
 
-use super::{BURST, Heard, LACKING, follow, follow_nodes};
+use super::watches::{follow, follow_nodes};
+use super::{BURST, Heard, LACKING};
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::supervise::Keeper;
 use bowline_core::resolver::Resolver;

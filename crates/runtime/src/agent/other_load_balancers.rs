@@ -1,8 +1,9 @@
 //! Follows the addresses on which other load balancers listen: a member at one of them would send traffic round
 //! in a circle. It reads only these addresses from their Plans, and passes them to the agent's resolver.
 
+use super::Heard;
 use super::missing_load_balancer::Planned;
-use super::{Heard, told};
+use super::watches::event_of;
 use crate::metrics::Metrics;
 use crate::supervise::Works;
 use crate::watch::{self, Seen, Selection};
@@ -96,7 +97,7 @@ pub(super) async fn follow(
                 planned.remove(&plan.name_any());
             }
         }
-        told(Kind::Elsewhere, seen, |plan| {
+        event_of(Kind::Elsewhere, seen, |plan| {
             let name = plan.name_any();
             // The resolver knows the agent's own Plans already.
             let own = plan.spec.load_balancer == load_balancer;

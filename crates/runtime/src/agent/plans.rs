@@ -1,7 +1,8 @@
 //! Follows the Plans of the agent's load balancer. When Plans vanish it looks whether Bowline's namespace vanishes with
 //! them, and tells the resolver to hold them then ([`bowline_core::vanished`] decides). It writes nothing.
 
-use super::{Heard, told};
+use super::Heard;
+use super::watches::event_of;
 use crate::metrics::Metrics;
 use crate::supervise::Works;
 use crate::watch::{self, Seen, Selection};
@@ -52,7 +53,7 @@ pub(super) async fn follow(
             Seen::Apply(plan) => convert::owner_uid(&plan.metadata, &name),
             _ => None,
         };
-        let heard = told(Kind::Shard, seen, |plan: Plan| {
+        let heard = event_of(Kind::Shard, seen, |plan: Plan| {
             // A Plan with a name that the leader would not give is not the leader's.
             let name = plan.name_any();
             let index = names::plan_index(&name)?;
