@@ -4,6 +4,7 @@
 //! the object.
 
 mod address;
+mod announce;
 mod binding;
 mod cookies;
 mod exposed;
@@ -20,6 +21,7 @@ mod slice;
 mod tuning;
 
 pub use address::{address_object, node_addresses, pool, record};
+pub use announce::{advertisement, bgp_peer};
 pub use binding::{
     Location, bindable, claim, claim_phase, claim_ref, claimed, class, finalizers, provisioned,
     resource_list, seating, seats,

@@ -2,7 +2,8 @@
 //! `bowline up` installs them. They are made from the Rust types; nothing is written by hand twice.
 
 use crate::{
-    Address, AddressPool, ExternalIP, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan,
+    Address, AddressPool, Advertisement, BGPPeer, ExternalIP, LoadBalancer, LoadBalancerClaim,
+    LoadBalancerClass, Plan,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -20,6 +21,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         AddressPool::crd(),
         Address::crd(),
         ExternalIP::crd(),
+        Advertisement::crd(),
+        BGPPeer::crd(),
         Plan::crd(),
     ];
     for crd in &mut all {

@@ -1,5 +1,5 @@
 //! Durations as people write them: `30s`, `5m`, `1h30m`. The schema accepts exactly what
-//! [`Duration`] can read, so an object that a server accepted never fails to decode.
+//! [`Duration`] can read, so an object that a server accepted never fails to decode. [`Interval`] is for milliseconds.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -102,6 +102,88 @@ impl JsonSchema for Duration {
     }
 }
 
+/// Milliseconds or seconds; no hours, because nobody waits that long between two packets.
+const INTERVAL_PATTERN: &str = "^([0-9]{1,6}ms|[0-9]{1,3}s)$";
+
+/// A short length of time in milliseconds, such as the interval of packets: `300ms`, `1s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Interval(std::time::Duration);
+
+/// A text that is not an interval.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an interval: write milliseconds or seconds, such as 300ms or 1s")]
+pub struct IntervalError(String);
+
+impl Interval {
+    /// An interval of whole milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(std::time::Duration::from_millis(millis))
+    }
+}
+
+impl From<Interval> for std::time::Duration {
+    fn from(value: Interval) -> Self {
+        value.0
+    }
+}
+
+impl FromStr for Interval {
+    type Err = IntervalError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = |longest: usize| {
+            move |it: &&str| {
+                (1..=longest).contains(&it.len()) && it.bytes().all(|b| b.is_ascii_digit())
+            }
+        };
+        let millis = text.strip_suffix("ms").filter(digits(6)).and_then(|it| it.parse().ok());
+        let seconds = || {
+            let seconds: u64 = text.strip_suffix('s').filter(digits(3))?.parse().ok()?;
+            Some(seconds * 1000)
+        };
+        let millis = millis.or_else(seconds);
+        millis.map(Self::from_millis).ok_or_else(|| IntervalError(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Interval {
+    type Error = IntervalError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+impl From<Interval> for String {
+    fn from(value: Interval) -> Self {
+        value.to_string()
+    }
+}
+
+impl fmt::Display for Interval {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_millis() {
+            millis if millis % 1000 == 0 => write!(f, "{}s", millis / 1000),
+            millis => write!(f, "{millis}ms"),
+        }
+    }
+}
+
+impl JsonSchema for Interval {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Interval".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "maxLength": 8, "pattern": INTERVAL_PATTERN })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,7 +218,38 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_interval_is_milliseconds_or_seconds() {
+        for (text, millis) in [
+            ("300ms", Some(300)),
+            ("0ms", Some(0)),
+            ("1s", Some(1000)),
+            ("999999ms", Some(999_999)),
+            ("1000000ms", None),
+            ("1000s", None),
+            ("1m", None),
+            ("", None),
+            ("ms", None),
+            ("s", None),
+            ("300", None),
+            ("+1s", None),
+            ("-1ms", None),
+            ("1.5s", None),
+            (" 1s", None),
+            ("٥s", None),
+        ] {
+            let read = text.parse::<Interval>().ok();
+            assert_eq!(read, millis.map(Interval::from_millis), "{text:?}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn an_interval_that_is_printed_is_read_back(millis in 0u64..1_000_000) {
+            let interval = Interval::from_millis(millis);
+            prop_assert_eq!(interval.to_string().parse::<Interval>(), Ok(interval));
+        }
+
         #[test]
         fn what_is_printed_is_read_back(seconds in 0u64..3_000_000_000) {
             let duration = Duration::from_secs(seconds);

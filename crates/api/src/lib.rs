@@ -4,7 +4,8 @@
 //! ```text
 //! load_balancer, claim, class ──┐  one file per kind; the derive makes its schema
 //! address_pool, address,        ├─▶ crds ─▶ deploy/crds, `bowline crds`, `bowline up`
-//! external_ip, plan ────────────┘
+//! external_ip, advertisement,   │
+//! bgp_peer, plan ───────────────┘
 //!   └─ source, selector, quantity, duration, condition: shared by several kinds
 //! names, annotations     every fixed string, once
 //! translate              IPPerPod, Ingress spec.loadBalancer
@@ -27,7 +28,9 @@
 
 pub mod address;
 pub mod address_pool;
+pub mod advertisement;
 pub mod annotation_keys;
+pub mod bgp_peer;
 pub mod claim;
 pub mod class;
 pub mod condition;
@@ -48,6 +51,8 @@ pub mod translate;
 
 pub use address::{Address, AddressSpec, AddressStatus};
 pub use address_pool::{AddressPool, AddressPoolSpec, AddressPoolStatus};
+pub use advertisement::{Advertisement, AdvertisementSpec};
+pub use bgp_peer::{BGPPeer, BGPPeerSpec, BGPPeerStatus};
 pub use claim::{LoadBalancerClaim, LoadBalancerClaimSpec, LoadBalancerClaimStatus};
 pub use class::{LoadBalancerClass, LoadBalancerClassSpec, LoadBalancerClassStatus};
 pub use external_ip::{ExternalIP, ExternalIPSpec, ExternalIPStatus};

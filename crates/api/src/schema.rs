@@ -84,6 +84,26 @@ pub(crate) fn ip_per_family(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The name of a network interface, as the kernel takes it.
+pub(crate) fn interface(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 15,
+        "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$",
+    })
+}
+
+/// A list of object names, each once.
+pub(crate) fn object_names(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "items": object_name(generator),
+        "x-kubernetes-list-type": "set",
+    })
+}
+
 /// A point in time.
 pub(crate) fn time(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "format": "date-time", "maxLength": 64 })

@@ -15,6 +15,8 @@
 //!
 //!  plan + slices + nodes + certificates ─▶ resolver ─▶ update ─▶ a driver  agent
 //!
+//!  addresses, Advertisements, BGPPeers, nodes ─▶ announce ─▶ what this node announces     speaker
+//!
 //!  Services of any class + slices + nodes ─▶ exposed ─▶ what kube2lb's templates see
 //! ```
 //!
@@ -23,6 +25,7 @@
 
 pub mod addresses;
 pub mod admission;
+pub mod announce;
 pub mod arrivals;
 pub mod backoff;
 pub mod binder;

@@ -10,7 +10,6 @@
 //! the shell is without I/O, clock and randomness.
 
 pub mod attributes;
-pub mod community;
 pub mod family;
 pub mod framer;
 pub mod message;
@@ -22,7 +21,7 @@ pub mod session;
 pub mod update;
 mod wire;
 
-pub use community::Community;
+pub use bowline_core::announce::Community;
 pub use family::{Family, PerFamily};
 pub use message::Message;
 pub use notification::Notification;

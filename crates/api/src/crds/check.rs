@@ -76,7 +76,7 @@ fn values(schema: &Value, value: &Value, at: &str, wrong: &mut Vec<(String, Stri
                 say(format!("should be greater than or equal to {min}"));
             }
             if bound("maximum").is_some_and(|max| number > max) {
-                say("too large".into());
+                say("should be less than or equal to the maximum".into());
             }
         }
         Value::Bool(_) if schema["type"] != "boolean" => say("wrong type".into()),

@@ -116,9 +116,10 @@ fn all_kinds_are_of_our_group_and_category() {
         assert_eq!(crd.spec.group, GROUP);
         assert_eq!(crd.spec.versions[0].name, VERSION);
         assert_eq!(crd.spec.names.categories, Some(vec![CATEGORY.to_owned()]));
-        // The state of a Plan is reported on its load balancer.
+        // The state of a Plan is reported on its load balancer, that of an Advertisement on the addresses.
         let status = crd.spec.versions[0].subresources.as_ref().and_then(|s| s.status.as_ref());
-        assert_eq!(status.is_some(), crd.spec.names.kind != "Plan");
+        let without = ["Plan", "Advertisement"].contains(&crd.spec.names.kind.as_str());
+        assert_eq!(status.is_none(), without, "{}", crd.spec.names.kind);
     }
 }
 
@@ -214,6 +215,8 @@ fn what_a_server_accepts_reads_into_the_types_and_back_unchanged() {
             "AddressPool" => again::<AddressPool>(stored.clone()),
             "Address" => again::<Address>(stored.clone()),
             "ExternalIP" => again::<ExternalIP>(stored.clone()),
+            "Advertisement" => again::<Advertisement>(stored.clone()),
+            "BGPPeer" => again::<BGPPeer>(stored.clone()),
             "Plan" => again::<Plan>(stored.clone()),
             other => panic!("{}: no kind {other}", case.it),
         };

@@ -3,45 +3,17 @@
 //! nothing. The cost of a change does not depend on the number of routes.
 
 use super::attributes::{Attributes, MpNextHop, Origin, Reach, Segment, Unreach};
-use super::community::Community;
 use super::family::{Family, PerFamily};
 use super::message::{HEADER, LONGEST, Message};
 use super::update::Update;
 use super::wire::prefix_size;
+use bowline_core::announce::Community;
+pub use bowline_core::announce::Route;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-
-/// What is announced with a prefix. Routes with the same content share messages.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Route {
-    /// The preference inside the AS. Only told to peers of the same AS.
-    pub local_pref: Option<u32>,
-    /// The multi-exit discriminator.
-    pub med: Option<u32>,
-    /// How many more times the own AS number stands in the path.
-    pub prepend: u8,
-    /// Marks for the peer's policy.
-    pub communities: BTreeSet<Community>,
-}
-
-impl Route {
-    /// The most communities of a route, so that attributes and at least one prefix fit into a message.
-    pub const MOST_COMMUNITIES: usize = 100;
-    /// The longest prepend, so that no path needs a second segment.
-    pub const MOST_PREPENDS: u8 = 100;
-
-    /// The route with no more than a message can hold.
-    fn bounded(mut self) -> Self {
-        self.prepend = self.prepend.min(Self::MOST_PREPENDS);
-        while self.communities.len() > Self::MOST_COMMUNITIES {
-            self.communities.pop_last();
-        }
-        self
-    }
-}
 
 /// Where announced routes lead: addresses of this machine that the peer reaches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

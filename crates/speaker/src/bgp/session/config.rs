@@ -3,31 +3,10 @@
 use crate::bgp::family::PerFamily;
 use crate::bgp::open::{Capabilities, GracefulRestart, Open};
 use crate::bgp::rib_out::NextHops;
+pub use bowline_core::announce::PeerAsn;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
-
-/// Which AS number a peer may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PeerAsn {
-    /// This one.
-    Is(u32),
-    /// Any but the own one.
-    External,
-    /// The own one.
-    Internal,
-}
-
-impl fmt::Display for PeerAsn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Is(asn) => write!(f, "{asn}"),
-            Self::External => f.write_str("external"),
-            Self::Internal => f.write_str("internal"),
-        }
-    }
-}
 
 /// The configuration of a session. Address, port, password and TTL are the shell's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Restarts that lose no route, and leaving so that no traffic comes any more.
 
 use super::*;
-use crate::bgp::community::Community;
+use crate::bgp::Community;
 
 fn restart(message: &Message) -> GracefulRestart {
     let Message::Open(open) = message else { panic!("{message:?} is no OPEN") };
