@@ -31,9 +31,9 @@ pub fn undone(
 
 /// What is wrong with the endpoints of a consumer whose plan is in force. None: nothing that an agent knows of.
 pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
-    let ill = joint.refused.iter().filter(|it| it.problem.reason.is_health());
+    let failing = joint.refused.iter().filter(|it| it.problem.reason.is_health());
     let problems: Vec<_> =
-        ill.filter(|it| it.consumer == *consumer).map(|it| it.problem.clone()).collect();
+        failing.filter(|it| it.consumer == *consumer).map(|it| it.problem.clone()).collect();
     status::first_few(&problems).map(|(reason, message)| Condition { holds: true, reason, message })
 }
 
@@ -162,8 +162,8 @@ mod tests {
     fn endpoints_that_do_not_answer_degrade_a_consumer_whose_plan_is_in_force() {
         let web = consumer(ConsumerKind::Service, "web");
         let problem = Problem::new(Reason::EndpointsDown, "no endpoint answers");
-        let ill = Refusal { consumer: web.clone(), problem, extent: Extent::Part };
-        let joint = joint(vec![ill]);
+        let failing = Refusal { consumer: web.clone(), problem, extent: Extent::Part };
+        let joint = joint(vec![failing]);
         assert!(undone(&joint, &[], &web, [listener(80)]).0.is_nothing());
         let (reason, message) = ("EndpointsDown".into(), "no endpoint answers".into());
         assert_eq!(degraded(&joint, &web), Some(Condition { holds: true, reason, message }));

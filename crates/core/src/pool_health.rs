@@ -125,8 +125,7 @@ impl Watched {
                     (Reason::EndpointsDown, message)
                 } else {
                     let message = format!(
-                        "{failing} of {ready} endpoints of Service {namespace}/{name}{port} do not answer and get no \
-                         traffic: {some}{more}"
+                        "{failing} of {ready} endpoints of Service {namespace}/{name}{port} do not answer: {some}{more}"
                     );
                     (Reason::EndpointsFailing, message)
                 }

@@ -11,6 +11,7 @@ pub mod command;
 mod descriptor_budget;
 pub mod diff;
 mod driver;
+mod failing;
 mod lagging;
 mod leaving;
 mod log;

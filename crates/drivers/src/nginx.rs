@@ -8,6 +8,7 @@
 //! ```
 
 mod driver;
+mod failing;
 mod find;
 mod log;
 mod process;

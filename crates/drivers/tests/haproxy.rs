@@ -12,6 +12,8 @@ mod both;
 #[path = "haproxy/churn.rs"]
 mod churn;
 mod common;
+#[path = "program/failing.rs"]
+mod failing;
 #[path = "program/generations.rs"]
 mod generations;
 #[path = "haproxy/settings.rs"]

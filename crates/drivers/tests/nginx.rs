@@ -10,6 +10,8 @@
 #[path = "program/both.rs"]
 mod both;
 mod common;
+#[path = "program/failing.rs"]
+mod failing;
 #[path = "program/generations.rs"]
 mod generations;
 

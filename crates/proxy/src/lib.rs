@@ -102,12 +102,12 @@ impl Proxy {
 
     /// The pools with ready members that take no clients now, because they failed or their health checks fail.
     pub fn failing(&self) -> Vec<FailingPool> {
-        self.shared.ailing.all()
+        self.shared.failing.all()
     }
 
     /// Resolves at each change of [`Self::failing`].
     pub fn failing_changes(&self) -> watch::Receiver<()> {
-        self.shared.ailing.changes()
+        self.shared.failing.changes()
     }
 
     /// Accepts nothing more, and returns when all connections have ended or the grace is over.

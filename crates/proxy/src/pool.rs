@@ -3,10 +3,10 @@
 //! and ties of members that stay are kept. It opens no client's connection itself: the HTTP, TCP and UDP
 //! parts pick a member here and report back.
 
-pub(crate) mod ailing;
 mod check;
 pub(crate) mod checks;
 mod cookie;
+pub(crate) mod failing;
 mod least;
 mod live;
 mod passive;
@@ -22,12 +22,12 @@ pub(crate) mod ties;
 
 pub use cookie::CookieKey;
 
-use ailing::Ailing;
 use arc_swap::{ArcSwap, Guard};
 use bowline_core::plan::{self, Persistence, PersistenceKey};
 use bowline_core::update::{FailingPool, Member, MemberChange, MemberState};
 use check::{Question, Streak};
 use checks::Checks;
+use failing::FailingPools;
 use parking_lot::Mutex;
 use ranges::Ranges;
 use server::Server;
@@ -60,7 +60,7 @@ pub struct Pool {
     /// Locked while members, their health or the settings change.
     members: Mutex<Members>,
     checks: Arc<Checks>,
-    ailing: Arc<Ailing>,
+    failing: Arc<FailingPools>,
 }
 
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Pool {
 
     /// A pool without members, with this cookie key and checks of its own.
     pub fn with_key(config: Arc<plan::Pool>, key: Arc<CookieKey>) -> Arc<Self> {
-        Self::sharing(config, key, Checks::new(CHECKS), &Ties::new(TIES), Ailing::new())
+        Self::sharing(config, key, Checks::new(CHECKS), &Ties::new(TIES), FailingPools::new())
     }
 
     /// A pool without members that shares its checks, and the room for ties, with other pools.
@@ -169,7 +169,7 @@ impl Pool {
         key: Arc<CookieKey>,
         checks: Arc<Checks>,
         ties: &Arc<Ties>,
-        ailing: Arc<Ailing>,
+        failing: Arc<FailingPools>,
     ) -> Arc<Self> {
         let ties = ties.of_pool(config.service.namespace.clone());
         let table = Table::new(Box::default(), config.algorithm);
@@ -189,7 +189,7 @@ impl Pool {
                 out: 0,
             }),
             checks,
-            ailing,
+            failing,
         })
     }
 
@@ -468,7 +468,7 @@ impl Pool {
         }
         let pool = &self.settings.load().config.name;
         let failing = FailingPool { pool: pool.clone(), count, named };
-        self.ailing.set(pool, (count > 0).then_some(failing));
+        self.failing.set(pool, (count > 0).then_some(failing));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::listen::{Failed, Listener, Target};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::places::Hall;
-use crate::pool::ailing::Ailing;
+use crate::pool::failing::FailingPools;
 use crate::pool::{CookieKey, Pool};
 use crate::router::Router;
 use crate::tls::{Certificates, Given, Hash};
@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) metrics: Metrics,
     /// The pools with members that fail.
-    pub(crate) ailing: Arc<Ailing>,
+    pub(crate) failing: Arc<FailingPools>,
     /// The limits and places for clients, of all proxies that share them.
     pub(crate) hall: Hall,
     /// One permit for each client connection until it is closed.
@@ -61,7 +61,7 @@ impl Shared {
             certificates: Certificates::new(),
             counters: Counters::default(),
             metrics: Metrics::default(),
-            ailing: Ailing::new(),
+            failing: FailingPools::new(),
             backends: RwLock::default(),
             connections: AtomicU64::new(0),
         }
@@ -321,8 +321,8 @@ impl State {
             let key = self.cookie_key.as_ref().map(|(_, key)| key.clone());
             let key = key.unwrap_or_else(CookieKey::of_process);
             let hall = &self.shared.hall;
-            let (checks, ailing) = (hall.checks.clone(), self.shared.ailing.clone());
-            let pool = Pool::sharing(config.clone(), key, checks, &hall.ties, ailing);
+            let (checks, failing) = (hall.checks.clone(), self.shared.failing.clone());
+            let pool = Pool::sharing(config.clone(), key, checks, &hall.ties, failing);
             self.shared.metrics.add_pool(&pool);
             let classes = self.shared.counters.classes(name);
             let backend = Arc::new(Backend { pool, classes });

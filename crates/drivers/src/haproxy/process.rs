@@ -9,6 +9,7 @@ use super::command::Command;
 use super::descriptor_budget::{self, Held};
 use super::diff::{Observed, diff};
 use super::driver::Options;
+use super::failing::FailingServers;
 use super::lagging::{Lagging, SMALL, Split, Stay};
 use super::leaving::Leaving;
 use super::log::Log;
@@ -22,7 +23,7 @@ use crate::desired::Desired;
 use crate::program::causes::is_of_members;
 use crate::program::program_trait::{Program, Seen};
 use crate::program::{Excluded, process, trouble};
-use bowline_core::update::{MemberChange, Update};
+use bowline_core::update::{FailingPool, MemberChange, Update};
 use life::Loading;
 use nix::sys::signal::Signal;
 use prometheus_client::metrics::counter::Counter;
@@ -83,6 +84,8 @@ pub(super) struct HaproxyProcess {
     retry_at: Instant,
     /// Retired servers.
     leaving: Leaving,
+    /// Pools with servers that do not answer.
+    failing: FailingServers,
     /// Since when the installed files are older than what runs.
     unsaved: Option<Instant>,
     compare_at: Instant,
@@ -117,6 +120,7 @@ impl HaproxyProcess {
             refused: BTreeSet::new(),
             retry_at: now,
             leaving: Leaving::default(),
+            failing: FailingServers::default(),
             unsaved: None,
             compare_at: now,
             sweep_at: now,
@@ -140,6 +144,9 @@ impl HaproxyProcess {
                 continue;
             }
             common.wanted.replace_servers(&name, servers);
+            if self.failing.has(&name) {
+                self.look_at_servers(common, &name);
+            }
             lagging.push(name);
         }
         self.lag(common, lagging);
@@ -367,6 +374,7 @@ impl Program for HaproxyProcess {
         self.lagging.release();
         self.lagging.retry();
         self.pid = 0;
+        self.failing.has_loaded(Instant::now());
         self.observe(common).await?;
         Ok(true)
     }
@@ -388,7 +396,15 @@ impl Program for HaproxyProcess {
 
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
         self.log.pass_on();
-        self.look_at_it(common).await
+        let seen = self.look_at_it(common).await?;
+        if seen == Seen::Same {
+            self.see_failing(common).await?;
+        }
+        Ok(seen)
+    }
+
+    fn failing(&self) -> Vec<FailingPool> {
+        self.failing.pools()
     }
 
     fn tend_at(&self, common: &Common) -> Option<Instant> {
@@ -432,6 +448,7 @@ impl Program for HaproxyProcess {
         self.observed = None;
         self.lagging.clear();
         self.leaving.clear();
+        self.failing = FailingServers::default();
         // Its addresses may be gone with it.
         common.held.clear();
         common.restart_later();

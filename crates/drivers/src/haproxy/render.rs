@@ -9,6 +9,7 @@ mod routes;
 
 use super::descriptor_budget::{self, Held, Need};
 use super::diff::{Check, Running};
+use super::failing::RING;
 use super::text::{BadText, Word};
 use super::version::Version;
 use super::wanted::{Body, COMMON, Section, Servers, Wanted};
@@ -65,6 +66,9 @@ const DEFAULTS: &str = "    mode http
     timeout check 5s
 ";
 
+/// The ring of lines about servers. The time tells two lines apart.
+const LINES: &str = "    format timed\n    maxlen 1024\n    size 65536\n";
+
 /// Renders everything. If there are too few file descriptors for all health checks, `held` says which servers keep
 /// theirs. An error is in the settings, not in the plan.
 pub fn render(
@@ -115,12 +119,12 @@ impl Render<'_> {
             Word::path(&self.settings.admin_socket)?,
             self.settings.shutdown_seconds.max(1),
         );
-        let mut defaults = DEFAULTS.to_owned();
         if self.settings.access_log {
             // Long enough for a line with a long path: a truncated line is not valid JSON.
             global.push_str("    log stdout len 65535 format raw local0 info\n");
-            defaults.push_str("    log global\n");
         }
+        // Backends say here which servers go down and come up. Frontends take it back: see [`frontend`].
+        let defaults = format!("{DEFAULTS}    log ring@{RING} local0 notice\n");
         // Only pools with a table use it; without one it would only delay HAProxy's exit.
         let peers = format!(
             "    bind unix@{}\n    server bowline\n",
@@ -130,6 +134,7 @@ impl Render<'_> {
         let nobody = "    http-request return status 503 content-type text/plain hdr Cache-Control \
                       no-store string 'No member is available.'\n";
         self.wanted.sections.insert(Section::Global, global.into());
+        self.wanted.sections.insert(Section::Ring, LINES.to_owned().into());
         self.wanted.sections.insert(Section::Defaults, defaults.into());
         if tables {
             self.wanted.sections.insert(Section::Peers, peers.into());

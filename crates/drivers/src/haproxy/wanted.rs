@@ -2,6 +2,7 @@
 //! files. Its structure follows what HAProxy can change: sections need a reload; servers, map entries and certificates
 //! do not. It decides and sends nothing; the driver keeps one.
 
+use super::failing::RING;
 use super::text::Word;
 use bowline_core::update::{Member, MemberState};
 use sha2::{Digest, Sha256};
@@ -18,6 +19,8 @@ pub const CONFIG: &str = "haproxy.cfg";
 pub enum Section {
     /// `global`.
     Global,
+    /// `ring`: the lines that say which servers go down and come up.
+    Ring,
     /// `defaults`.
     Defaults,
     /// `peers`: an old process tells the new one which client belongs to which member, where members are tied to
@@ -36,6 +39,7 @@ impl Section {
     fn head(&self) -> String {
         match self {
             Self::Global => "global".to_owned(),
+            Self::Ring => format!("ring {RING}"),
             Self::Defaults => format!("defaults {COMMON}"),
             Self::Peers => "peers bowline".to_owned(),
             Self::Frontend(name) => format!("frontend {name}"),

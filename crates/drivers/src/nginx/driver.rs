@@ -1,6 +1,7 @@
 //! The entry point of the nginx driver: the agent's options, the metrics, and the start. It decides nothing about
 //! nginx's configuration; the agent calls it.
 
+use super::failing::{self, FailingMembers};
 use super::log;
 use super::process::NginxProcess;
 use super::render::{Settings, Stream};
@@ -76,6 +77,10 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
     if let Some(socket) = &log_socket {
         log::print(socket).map_err(cannot_open)?;
     }
+    let cannot_listen =
+        |cause| hopeless("opening the socket where nginx tells of its members", cause);
+    let failing =
+        FailingMembers::listen(&options.folder.join(failing::SOCKET)).map_err(cannot_listen)?;
     let settings = Settings {
         status_socket: options.folder.join("status.sock"),
         folder: options.folder,
@@ -85,5 +90,5 @@ pub async fn drive(options: Options, counters: Counters) -> Result<Driven, Error
         shutdown_seconds: options.shutdown_timeout.as_secs(),
         files: process::files(),
     };
-    Ok(Driven::begin(common, NginxProcess::new(settings)))
+    Ok(Driven::begin(common, NginxProcess::new(settings, failing)))
 }

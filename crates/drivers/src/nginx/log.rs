@@ -27,7 +27,7 @@ pub(super) fn print(socket: &Path) -> io::Result<()> {
 }
 
 /// The line without its syslog prefix.
-fn line(message: &str) -> &str {
+pub(super) fn line(message: &str) -> &str {
     message.split_once(": ").map_or(message, |(_, line)| line).trim_end()
 }
 

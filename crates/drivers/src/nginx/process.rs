@@ -2,6 +2,7 @@
 //! what it has loaded. `render` decides what nginx gets; this module owns sockets and signals. The task in
 //! [`crate::program`] calls it.
 
+use super::failing::FailingMembers;
 use super::find;
 use super::render::{self, LOG, Rendered, Settings};
 use super::status;
@@ -13,7 +14,7 @@ use crate::program::program_trait::{Program, Seen};
 use crate::program::worker::{LOADING, SOON};
 use crate::program::{Excluded, trouble};
 use bowline_core::plan::Transport;
-use bowline_core::update::{ListenerKey, Update};
+use bowline_core::update::{FailingPool, ListenerKey, Update};
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -45,11 +46,13 @@ pub(super) struct NginxProcess {
     settings: Settings,
     /// None: nginx does not run.
     running: Option<Running>,
+    /// Members that do not answer.
+    failing: FailingMembers,
 }
 
 impl NginxProcess {
-    pub(super) fn new(settings: Settings) -> Self {
-        Self { settings, running: None }
+    pub(super) fn new(settings: Settings, failing: FailingMembers) -> Self {
+        Self { settings, running: None, failing }
     }
 
     /// The status sockets that nginx may have.
@@ -307,6 +310,7 @@ impl Program for NginxProcess {
     }
 
     async fn look(&mut self, common: &mut Common) -> Result<Seen, Error> {
+        self.failing.look(&common.desired);
         let said = status::ask(&self.settings.status_socket).await;
         let Some(running) = self.running.clone() else {
             return Ok(if said.is_ok() { Seen::Other } else { Seen::NotRunning });
@@ -330,6 +334,10 @@ impl Program for NginxProcess {
             }
             Err(cause) => Err(trouble("asking nginx for its state", cause)),
         }
+    }
+
+    fn failing(&self) -> Vec<FailingPool> {
+        self.failing.pools()
     }
 
     fn lost(&mut self, common: &mut Common) {

@@ -5,7 +5,7 @@ use super::{Excluded, Rendered};
 use crate::Error;
 use crate::desired::Desired;
 use crate::program::text::BadText;
-use bowline_core::update::{MemberChange, Update};
+use bowline_core::update::{FailingPool, MemberChange, Update};
 use nix::sys::signal::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -151,6 +151,9 @@ pub(crate) trait Program: Send + Sync + Sized + 'static {
 
     /// Ends such processes together with their connections.
     fn end(&self, common: &Common<Self>, pids: &[u32]) -> impl Future<Output = ()> + Send;
+
+    /// The pools with members that do not answer, as far as the program or its driver knows; by name.
+    fn failing(&self) -> Vec<FailingPool>;
 
     /// When [`Self::tend`] is due.
     fn tend_at(&self, _common: &Common<Self>) -> Option<Instant> {

@@ -212,7 +212,8 @@ impl<P: Program> Worker<P> {
     fn report(&self) -> Report {
         let waiting = self.common.reload.is_some() || self.behind.is_some() || !self.program.runs();
         let trouble = self.trouble.clone().filter(|_| waiting);
-        Report { refused: self.common.refused.clone(), waiting, trouble, ..Report::default() }
+        let (refused, failing) = (self.common.refused.clone(), self.program.failing());
+        Report { refused, waiting, trouble, failing }
     }
 
     fn publish(&mut self) {

@@ -35,7 +35,9 @@ async fn started(folder: &Path, update: &Update) -> Driven {
 async fn change(driver: &mut Driven, pool: Pool) {
     let update = Update { pools: vec![put(pool)], ..Update::default() };
     let report = driver.apply(&update).await.unwrap();
-    assert_eq!(settled(driver, report).await, Report::default());
+    let report = settled(driver, report).await;
+    // Members may fail their checks at once.
+    assert_eq!(Report { failing: Vec::new(), ..report }, Report::default());
 }
 
 /// A backend that answers with the way in which the connection begins: `plain`, `proxied` or `h2c`.

@@ -29,7 +29,7 @@ struct Life {
     /// A failure was seen since the last success; without one, a success needs no lock.
     troubled: AtomicBool,
     /// A copy of the health, readable without the lock.
-    ill: AtomicBool,
+    failing: AtomicBool,
     health: Mutex<Health>,
     /// When its connections must end; None while it is in the pool.
     ends: Mutex<Option<Instant>>,
@@ -85,12 +85,12 @@ impl Server {
         let life = self.life();
         let mut health = life.health.lock();
         let told = how(&mut health);
-        life.ill.store(!health.is_good(), Ordering::Relaxed);
+        life.failing.store(!health.is_good(), Ordering::Relaxed);
         told
     }
 
     pub(super) fn is_healthy(&self) -> bool {
-        self.life.get().is_none_or(|life| !life.ill.load(Ordering::Relaxed))
+        self.life.get().is_none_or(|life| !life.failing.load(Ordering::Relaxed))
     }
 
     pub(super) fn begin(&self) {

@@ -197,7 +197,7 @@ fn a_flood_of_addresses_at_the_pools_of_a_namespace_unties_no_client_of_another(
             CookieKey::of_process(),
             Checks::new(1),
             &ties,
-            Ailing::new(),
+            FailingPools::new(),
         );
         pool.set_members(&change(&[member(A), member(B), member(C)]));
         pool
@@ -502,7 +502,13 @@ async fn two_thousand_silent_members_of_a_namespace_delay_no_check_of_another() 
             p.service.namespace = namespace.into();
             p.health_check = Some(check);
         });
-        Pool::sharing(config, CookieKey::of_process(), checks.clone(), &Ties::new(1), Ailing::new())
+        Pool::sharing(
+            config,
+            CookieKey::of_process(),
+            checks.clone(),
+            &Ties::new(1),
+            FailingPools::new(),
+        )
     };
     let evil = of("evil", 5_000);
     let members: Vec<_> = (0..2_000u16)

@@ -5,6 +5,7 @@ use super::speak::pool_namespace;
 use super::{Common, DRAIN, HaproxyProcess, Loaded, trouble};
 use crate::Error;
 use crate::haproxy::diff::Observed;
+use crate::haproxy::failing::{RING, Read};
 use crate::haproxy::readback;
 use crate::haproxy::text::Word;
 use crate::haproxy::version::{self, Version};
@@ -32,6 +33,10 @@ impl HaproxyProcess {
                 self.owners.retain(|backend, _| observed.servers.contains_key(backend));
                 let known = |it: &Word| Some((it.clone(), pool_namespace(common, it)?));
                 self.owners.extend(observed.servers.keys().filter_map(known));
+                self.failing.retain(|backend| observed.servers.contains_key(backend));
+                for (backend, servers) in &observed.servers {
+                    self.failing.look(backend, servers, common.wanted.servers.get(backend));
+                }
                 self.observed = Some(observed);
                 // The driver removes also servers that an earlier agent retired.
                 let ends = Instant::now() + DRAIN;
@@ -71,8 +76,54 @@ impl HaproxyProcess {
         Ok(())
     }
 
-    async fn read_back(&self, wanted: &Wanted) -> std::io::Result<(readback::Info, Observed)> {
+    /// Reads the state of the servers of which HAProxy says that they went down or came up.
+    pub(super) async fn see_failing(&mut self, common: &Common) -> Result<(), Error> {
+        let cannot = |cause| trouble("asking HAProxy for its servers", cause);
+        self.failing.hear(&self.ring().await.map_err(cannot)?);
+        let begun = Instant::now();
+        let backends = match self.failing.take(begun) {
+            Read::Of(backends) if backends.is_empty() => return Ok(()),
+            Read::Of(backends) => Some(backends),
+            Read::All => None,
+        };
+        let of = |backend: &Word| format!("show servers state {backend}");
+        let commands = backends.as_ref().map(|all| all.iter().map(of).collect::<Vec<_>>());
+        let commands = commands.map_or("show servers state".to_owned(), |all| all.join(";"));
+        let answer = self.admin.ask(&format!("{commands}\n")).await.map_err(cannot)?;
+        let found = readback::servers(&answer);
+        if backends.is_none() {
+            self.failing.has_read_all(Instant::now(), begun.elapsed());
+        }
+        for (backend, servers) in found {
+            let known = self.observed.as_mut().and_then(|it| it.servers.get_mut(&backend));
+            let Some(known) = known else { continue };
+            for (address, server) in servers {
+                if let Some(known) = known.get_mut(&address) {
+                    known.down = server.down;
+                }
+            }
+            self.look_at_servers(common, &backend);
+        }
+        Ok(())
+    }
+
+    /// Finds out whether servers of a backend fail.
+    pub(super) fn look_at_servers(&mut self, common: &Common, backend: &Word) {
+        let running = self.observed.as_ref().and_then(|it| it.servers.get(backend));
+        if let Some(running) = running {
+            self.failing.look(backend, running, common.wanted.servers.get(backend));
+        }
+    }
+
+    async fn ring(&self) -> std::io::Result<String> {
+        self.admin.ask(&format!("show events {RING}\n")).await
+    }
+
+    async fn read_back(&mut self, wanted: &Wanted) -> std::io::Result<(readback::Info, Observed)> {
         let info = readback::info(&self.admin.ask("show info\n").await?);
+        // Before the servers: what happens meanwhile is new.
+        let ring = self.ring().await?;
+        self.failing.begin(&ring);
         let mut observed = Observed {
             servers: readback::servers(&self.admin.ask("show servers state\n").await?),
             certificates: readback::certificates(&self.admin.ask("show ssl cert\n").await?),

@@ -23,9 +23,7 @@ pub(super) fn tcp(key: &ListenerKey, pool: &Pool, backend: &Word, settings: &Set
         format!("bind {}", Word::socket(key.socket())),
         "option clitcpka".to_owned(),
     ];
-    if settings.access_log {
-        lines.push(TCP_LOG.to_owned());
-    }
+    lines.extend(log(settings, TCP_LOG));
     match pool.timeouts.backend_ms {
         Some(ms) => lines.push(format!("timeout client {}ms", ms.max(1))),
         None => lines.push("timeout client 1h".to_owned()),
@@ -37,6 +35,15 @@ pub(super) fn tcp(key: &ListenerKey, pool: &Pool, backend: &Word, settings: &Set
     lines.extend(clients::connections(clients::most(settings.descriptors)));
     lines.push(format!("default_backend {backend}"));
     indented(&lines)
+}
+
+/// What a frontend prints of each request or connection, instead of what backends say.
+fn log(settings: &Settings, format: &str) -> Vec<String> {
+    let mut lines = vec!["no log".to_owned()];
+    if settings.access_log {
+        lines.extend(["log global".to_owned(), format.to_owned()]);
+    }
+    lines
 }
 
 fn indented(lines: &[String]) -> String {
@@ -80,9 +87,7 @@ impl Render<'_> {
             let at = ListenerKey::of(&resolved.listener).socket();
             lines.push(format!("bind {}{tls}", Word::socket(at)));
         }
-        if self.settings.access_log {
-            lines.push(WEB_LOG.to_owned());
-        }
+        lines.extend(log(self.settings, WEB_LOG));
         let most = clients::most(self.settings.descriptors);
         lines.extend(clients::connections(most));
         lines.extend(clients::requests(most));

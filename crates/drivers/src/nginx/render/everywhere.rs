@@ -1,8 +1,11 @@
 //! Renders the settings that do not depend on the plan: how nginx runs, where it reports what it has loaded, and how it
 //! treats all requests. It follows the built-in proxy. Pure; the renderer calls it.
 
+use super::super::failing;
 use super::super::text::{BadText, Word};
 use super::{CONNECTIONS, Settings, Stream};
+use std::fmt::Write as _;
+use std::path::Path;
 
 /// Matches path elements that members could resolve, to get around a rule; and `#`: no client sends it, and members may
 /// stop reading there.
@@ -15,6 +18,9 @@ const STREAM_LOG: &str = r#"'{"time":"$time_iso8601","client":"$remote_addr","li
 
 /// The file where nginx says why it does not load its configuration.
 pub(crate) const LOG: &str = "error.log";
+
+/// Whether nginx could not connect to a member for a request or connection.
+const UNREACHED: &str = "    map $upstream_connect_time $bowline_unreached {\n        default \"\";\n        ~- 1;\n    }\n";
 
 /// The headers towards members. Those that only a proxy may set replace the client's.
 const TOLD: [(&str, &str); 13] = [
@@ -75,16 +81,9 @@ pub(super) fn before_mark(settings: &Settings, streams: bool) -> Result<String, 
 /// The file after its mark, up to the upstreams.
 pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
     let mut text = String::from(" $pid\\n\";\n        }\n    }\n\n");
-    let log = match &settings.log_socket {
-        Some(socket) => format!(
-            "log_format bowline escape=json {WEB_LOG};\n    access_log {} bowline",
-            Word::path("syslog:nohostname,server=unix:", socket)?
-        ),
-        None => "access_log off".to_owned(),
-    };
     for line in [
         "default_type text/plain",
-        &log,
+        &logs(settings, WEB_LOG)?,
         "server_tokens off",
         "merge_slashes off",
         "absolute_redirect off",
@@ -175,6 +174,7 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
             &[("default", "\":$server_port\""), ("http:80", "\"\""), ("https:443", "\"\"")],
         ),
         map("$scheme", "bowline_secure", &[("default", "\"\""), ("https", "\"; Secure\"")]),
+        UNREACHED.to_owned(),
     ] {
         text.push_str(&part);
     }
@@ -183,20 +183,32 @@ pub(super) fn after_mark(settings: &Settings) -> Result<String, BadText> {
 
 /// The beginning of the `stream` block.
 pub(super) fn stream(settings: &Settings) -> Result<String, BadText> {
-    let log = match &settings.log_socket {
-        Some(socket) => format!(
-            "log_format bowline escape=json {STREAM_LOG};\n    access_log {} bowline",
-            Word::path("syslog:nohostname,server=unix:", socket)?
-        ),
-        None => "access_log off".to_owned(),
-    };
     let lines = [
-        &*log,
+        &*logs(settings, STREAM_LOG)?,
         "tcp_nodelay on",
         "proxy_connect_timeout 5s",
         "proxy_next_upstream_tries 3",
         "proxy_socket_keepalive on",
     ];
     let lines: String = lines.iter().map(|line| format!("    {line};\n")).collect();
-    Ok(format!("\nstream {{\n{lines}"))
+    Ok(format!("\nstream {{\n{lines}{UNREACHED}"))
+}
+
+/// The logs of `http` or `stream`: a line for each request or connection where it was asked for, and a line for those that
+/// failed to connect to a member, which the driver reads.
+fn logs(settings: &Settings, format: &str) -> Result<String, BadText> {
+    let socket = |path: &Path| Word::path("syslog:nohostname,server=unix:", path);
+    let mut text = format!(
+        "log_format bowline_unreached \"$upstream_addr|$upstream_connect_time\";\n    \
+         access_log {} bowline_unreached if=$bowline_unreached",
+        socket(&settings.folder.join(failing::SOCKET))?
+    );
+    if let Some(path) = &settings.log_socket {
+        let _ = write!(
+            text,
+            ";\n    log_format bowline escape=json {format};\n    access_log {} bowline",
+            socket(path)?
+        );
+    }
+    Ok(text)
 }

@@ -9,12 +9,12 @@ use tokio::sync::watch;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Ailing {
+pub(crate) struct FailingPools {
     pools: Mutex<BTreeMap<Arc<str>, FailingPool>>,
     changed: watch::Sender<()>,
 }
 
-impl Ailing {
+impl FailingPools {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { pools: Mutex::default(), changed: watch::Sender::new(()) })
     }
