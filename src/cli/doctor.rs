@@ -147,6 +147,10 @@ fn agent(load_balancer: &str) -> Vec<Right> {
         right("watch", names::GROUP, "plans", true),
         right("watch", "discovery.k8s.io", "endpointslices", false),
         Right { name: lease, ..right("patch", "coordination.k8s.io", "leases", true) },
+        Right {
+            name: Some(load_balancer.to_owned()),
+            ..right("get", names::GROUP, "loadbalancers", false)
+        },
     ]
 }
 

@@ -221,9 +221,15 @@ fn each_load_balancer_has_an_agent_or_only_the_rights_for_one() {
     let agents = agents.filter(|name| !others.iter().any(|other| name.ends_with(other)));
     let expected = [
         "ClusterRole bowline-agent",
+        "ClusterRole bowline-agent-one",
+        "ClusterRole bowline-agent-three",
+        "ClusterRole bowline-agent-two",
         "ClusterRoleBinding bowline-agent-one",
+        "ClusterRoleBinding bowline-agent-one-load-balancer",
         "ClusterRoleBinding bowline-agent-three",
+        "ClusterRoleBinding bowline-agent-three-load-balancer",
         "ClusterRoleBinding bowline-agent-two",
+        "ClusterRoleBinding bowline-agent-two-load-balancer",
         "Deployment bowline-agent-one",
         "Deployment bowline-agent-two",
         "IngressClass one",
@@ -244,6 +250,17 @@ fn each_load_balancer_has_an_agent_or_only_the_rights_for_one() {
         "ServiceAccount bowline-agent-two",
     ];
     assert_eq!(agents.collect::<Vec<_>>(), expected);
+    // An agent reads its own load balancer and no other.
+    let rights = &one(&objects, "ClusterRole", "bowline-agent-two").expect("a role")["rules"];
+    let expected = json!([{
+        "apiGroups": ["bowline.dev"], "resources": ["loadbalancers"], "resourceNames": ["two"],
+        "verbs": ["get"],
+    }]);
+    assert_eq!(*rights, expected);
+    let grant = one(&objects, "ClusterRoleBinding", "bowline-agent-two-load-balancer");
+    let grant = grant.expect("a binding");
+    assert_eq!(grant["roleRef"]["name"], "bowline-agent-two");
+    assert_eq!(grant["subjects"][0]["name"], "bowline-agent-two");
     let balancer = one(&objects, "LoadBalancer", "one").expect("a load balancer");
     assert_eq!(balancer["spec"], json!({"builtin": {}, "addressPool": "public"}));
     let probe = |name: &str| container(&objects, name)["readinessProbe"]["httpGet"].clone();

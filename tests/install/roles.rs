@@ -143,6 +143,10 @@ fn what_the_chart_renders_is_applied_and_each_role_does_its_work_with_its_own_ri
                 [&of_edge, &elsewhere, &ours].map(|what| agent(&what[..])),
                 [true, false, false]
             );
+            let own = ["get", "loadbalancer.bowline.dev/edge"];
+            let other = ["get", "loadbalancer.bowline.dev/other"];
+            let all = ["list", "loadbalancers.bowline.dev"];
+            assert_eq!([&own[..], &other, &all].map(agent), [true, false, false]);
             let write = ["create", "secrets", "-n", "default"];
             assert!(!may(&cluster, "bowline-controller", &write));
         }

@@ -240,6 +240,7 @@ fn nobody_may_do_more_than_this() {
                 "list,watch nodes".to_owned(),
             ],
         ),
+        ("cluster bowline-agent-edge", vec!["get loadbalancers.bowline.dev edge".to_owned()]),
         (
             "cluster bowline-controller",
             vec![

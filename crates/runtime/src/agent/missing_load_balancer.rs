@@ -1,5 +1,6 @@
-//! Says that the load balancer of an agent does not exist: now and then, for as long as that is so. It looks for it, ever less
-//! often, while the watch of all Plans shows no Plan of it; an agent that may not read LoadBalancers says what it knows.
+//! Says why an agent has no Plan: its load balancer does not exist, or nothing uses it yet. It says so now and then, for as
+//! long as that is so. It looks the load balancer up, ever less often, while the watch of all Plans shows no Plan of it. The
+//! rights of deploy/rbac let an agent read its own LoadBalancer; an agent without that right says so.
 
 use crate::clock;
 use crate::roles::Context;
@@ -7,7 +8,7 @@ use bowline_api::LoadBalancer;
 use bowline_core::lines::Reminder;
 use bowline_core::nearest::nearest;
 use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client, Error, ResourceExt};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -63,22 +64,44 @@ impl Planned {
 /// What is known of the load balancer itself.
 #[derive(Clone, Debug, PartialEq)]
 enum Found {
-    /// It exists: it has no Service or Ingress yet.
-    Exists,
+    /// It exists, and no Service or Ingress uses it yet.
+    Unused,
     /// It does not exist; these do.
     Missing(BTreeSet<String>),
-    /// The agent may not read LoadBalancers; these have a Plan.
-    Unknown(BTreeSet<String>),
+    /// It cannot be read; these have a Plan.
+    Unknown(Unread, BTreeSet<String>),
 }
 
-/// What to say. None: nothing is wrong.
-fn words(load_balancer: &str, found: &Found) -> Option<String> {
+/// Why the load balancer cannot be read.
+#[derive(Clone, Debug, PartialEq)]
+enum Unread {
+    /// The agent has no right to read it.
+    Forbidden,
+    /// What the API said.
+    Failed(String),
+}
+
+/// What to say.
+fn words(load_balancer: &str, found: &Found) -> String {
     let (text, others) = match found {
-        Found::Exists => return None,
+        Found::Unused => {
+            return format!(
+                "waits: load balancer {load_balancer} exists, and no Service or Ingress uses it yet"
+            );
+        }
         Found::Missing(others) => (format!("load balancer {load_balancer} does not exist"), others),
-        Found::Unknown(others) => {
-            let text = "has no Plan: it does not exist, or nothing uses it yet";
-            (format!("load balancer {load_balancer} {text}"), others)
+        Found::Unknown(why, others) => {
+            let why = match why {
+                Unread::Forbidden => {
+                    format!("the agent may not get loadbalancers.bowline.dev {load_balancer}")
+                }
+                Unread::Failed(why) => why.clone(),
+            };
+            let text = format!(
+                "load balancer {load_balancer} has no Plan: it does not exist, or nothing uses it yet. Which of the two \
+                 is unknown: {why}"
+            );
+            (text, others)
         }
     };
     let all = others.iter().map(String::as_str);
@@ -90,19 +113,20 @@ fn words(load_balancer: &str, found: &Found) -> Option<String> {
             format!("; there are {}{more}", all.take(5).collect::<Vec<_>>().join(", "))
         }
     };
-    Some(format!("waits: {text}{meant}"))
+    format!("waits: {text}{meant}")
 }
 
 /// Looks the load balancer up.
 async fn look(client: &Client, load_balancer: &str, planned: BTreeSet<String>) -> Found {
     let api: Api<LoadBalancer> = Api::all(client.clone());
     match api.get_metadata_opt(load_balancer).await {
-        Ok(Some(_)) => Found::Exists,
+        Ok(Some(_)) => Found::Unused,
         Ok(None) => match api.list_metadata(&ListParams::default()).await {
             Ok(all) => Found::Missing(all.iter().map(ResourceExt::name_any).collect()),
             Err(_) => Found::Missing(planned),
         },
-        Err(_) => Found::Unknown(planned),
+        Err(Error::Api(status)) if status.code == 403 => Found::Unknown(Unread::Forbidden, planned),
+        Err(error) => Found::Unknown(Unread::Failed(error.to_string()), planned),
     }
 }
 
@@ -125,12 +149,13 @@ pub(super) async fn tell(
         };
         wait = (wait * 2).min(LONGEST);
         let found = look(&client, &load_balancer, others).await;
-        match words(&load_balancer, &found) {
-            None => reminder.rests(),
-            Some(text) if reminder.says(&text.as_str().into(), clock::now()) => {
-                tracing::warn!("{text}");
-            }
-            Some(_) => {}
+        let text = words(&load_balancer, &found);
+        if !reminder.says(&text.as_str().into(), clock::now()) {
+            continue;
+        }
+        match found {
+            Found::Unused => tracing::info!("{text}"),
+            Found::Missing(_) | Found::Unknown(..) => tracing::warn!("{text}"),
         }
     }
 }
@@ -154,16 +179,24 @@ mod tests {
     #[test]
     fn one_that_does_not_exist_is_told_with_the_nearest_that_does() {
         let there = || BTreeSet::from(["edge".to_owned(), "local".to_owned()]);
-        let missing = |name| words(name, &Found::Missing(there())).expect("something to say");
+        let missing = |name| words(name, &Found::Missing(there()));
         let says = "waits: load balancer lcoal does not exist. Did you mean local?";
         assert_eq!(missing("lcoal"), says);
         let says = "waits: load balancer nosuch does not exist; there are edge, local";
         assert_eq!(missing("nosuch"), says);
-        let unknown = words("a", &Found::Unknown(BTreeSet::new())).expect("something to say");
-        assert!(
-            unknown.ends_with("has no Plan: it does not exist, or nothing uses it yet"),
-            "{unknown}"
-        );
-        assert_eq!(words("edge", &Found::Exists), None, "it is idle");
+    }
+
+    #[test]
+    fn one_that_nothing_uses_is_told_as_that() {
+        let says = "waits: load balancer edge exists, and no Service or Ingress uses it yet";
+        assert_eq!(words("edge", &Found::Unused), says);
+    }
+
+    #[test]
+    fn an_agent_that_may_not_look_says_that_it_does_not_know_and_which_right_it_lacks() {
+        let unknown = words("a", &Found::Unknown(Unread::Forbidden, BTreeSet::new()));
+        let says = "waits: load balancer a has no Plan: it does not exist, or nothing uses it yet. Which of the two is \
+                    unknown: the agent may not get loadbalancers.bowline.dev a";
+        assert_eq!(unknown, says);
     }
 }
