@@ -34,13 +34,43 @@ fn quantity(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The texts that [`PATTERN`] accepts are those that this accepts and [`TOO_LARGE`] does not. Servers estimate the cost of a
+/// rule by the length of its expression, for values of 3 MB (older ones do not heed `maxLength` here), so neither may be
+/// much longer.
+const SHAPE: &str = "^[0-9]+([KMGTP]i|([.][0-9]{1,3})?[kMGTP])?$";
+
+/// Amounts with more digits than [`PATTERN`] allows. Without a suffix, `maxLength` limits them.
+const TOO_LARGE: &str = "[0-9]{4}.*P|[0-9]{7}.*[GT]|[0-9]{13}.*[kKM]";
+
+/// An amount that a user writes. Rules say in words what a pattern would say as a regular expression. Of a number,
+/// `string(self)` is another value than `self`.
+fn written_quantity() -> Schema {
+    let of_text = |rule: String| format!("string(self) != self || {rule}");
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maxLength": 18,
+        "x-kubernetes-validations": [
+            {
+                "rule": of_text(format!("self.matches('{SHAPE}')")),
+                "message": "must be a whole amount without a unit, such as 2G, 500M or 1500; the suffixes are k, M, G, T, P, \
+                            Ki, Mi, Gi, Ti and Pi",
+            },
+            {
+                "rule": of_text(format!("!self.matches('{TOO_LARGE}')")),
+                "message": "has too many digits for its suffix: write it with a larger one; the largest amount is 999P",
+            },
+        ],
+    })
+}
+
 /// The schema of amounts that users write, by resource. Unknown resources are refused; otherwise a misspelled field
 /// would be dropped silently.
-pub(crate) fn countable(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn countable(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
-        "maxProperties": 8,
-        "additionalProperties": quantity(generator),
+        "maxProperties": 2,
+        "additionalProperties": written_quantity(),
         "x-kubernetes-validations": [{
             "rule": "self.all(name, name in ['network-bandwidth', 'network-iops'])",
             "message": "network-bandwidth and network-iops are counted, and nothing else",
@@ -200,6 +230,19 @@ mod tests {
         fn what_the_schema_accepts_has_an_exact_value(text in PATTERN.trim_matches(['^', '$'])) {
             prop_assert!(read(&text).is_ok(), "{}", text);
             prop_assert!(text.len() <= 18, "{} is longer than maxLength", text);
+        }
+
+        #[test]
+        fn the_rules_accept_what_the_pattern_accepts(
+            text in "[0-9]{1,19}(\\.[0-9]{0,4})?[kKMGTPEib]{0,3}",
+            like in PATTERN.trim_matches(['^', '$']),
+        ) {
+            let matches = |pattern: &str, text: &str| regex::Regex::new(pattern).unwrap().is_match(text);
+            for text in [text, like] {
+                let rules = matches(SHAPE, &text) && !matches(TOO_LARGE, &text);
+                let bounded = rules && text.len() <= 18;
+                prop_assert_eq!(bounded, matches(PATTERN, &text) && text.len() <= 18, "{}", text);
+            }
         }
 
         #[test]
