@@ -8,6 +8,7 @@ use super::pooled::{Pooled, Told};
 use bowline_api::annotation_keys::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
 use bowline_api::names;
 use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::remedy;
 use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
@@ -89,7 +90,8 @@ impl ChainView {
     pub(super) fn not_programmed(&self) -> Option<ProblemView> {
         let condition = self.condition(names::CONDITION_SERVICE_PROGRAMMED)?;
         let (reason, message) = (condition.reason.clone(), condition.message.clone());
-        (condition.status != "True").then_some(ProblemView { reason, message, remedy: None })
+        let remedy = remedy::of_word(&reason).map(|it| it.what.to_owned());
+        (condition.status != "True").then_some(ProblemView { reason, message, remedy })
     }
 
     /// The leader's condition of a type.

@@ -6,9 +6,10 @@ use super::status_text::notes;
 use super::words::{bullet, count, paragraph, row};
 use bowline_api::convert;
 use bowline_api::names;
-use bowline_core::binder::{Binder, Event, Object};
+use bowline_core::binder::{Binder, ClaimReason, Event, Object};
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::Timestamp;
+use bowline_core::remedy;
 use bowline_runtime::controller;
 use serde::Serialize;
 
@@ -28,6 +29,9 @@ pub(crate) struct ClaimView {
     /// The message of its status.
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
+    /// What helps. None: it is bound, or nothing has to be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<&'static str>,
     /// How many Services and Ingresses name it.
     consumers: u32,
     /// The load balancers that it does not get, each with one reason; only while it has none.
@@ -62,6 +66,9 @@ impl ClaimView {
             name: key.name.to_string(),
             phase: status.phase.map(|phase| format!("{phase:?}")),
             reason: bound.map(|it| it.reason.clone()),
+            remedy: bound
+                .and_then(|it| remedy::of_claim(ClaimReason::parse(&it.reason)?))
+                .map(|it| it.what),
             message: bound.map(|it| it.message.clone()),
             load_balancer: status.load_balancer_name,
             consumers: asks.map_or(0, |(_, count)| *count),
@@ -92,6 +99,9 @@ impl ClaimView {
         }
         if let Some(message) = &self.message {
             row(&mut out, "Leader says", message);
+        }
+        if let Some(remedy) = self.remedy {
+            row(&mut out, "What helps", remedy);
         }
         row(&mut out, "Used by", &count(self.consumers as usize, "consumer"));
         if let Some(unmade) = &self.unmade {

@@ -13,6 +13,7 @@ use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Problem, Reason, State};
 use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
 use bowline_core::point::Point;
+use bowline_core::remedy::{self, RoleProblem};
 use bowline_core::status::Waiting;
 use bowline_core::update::ListenerKey;
 use serde::Serialize;
@@ -157,12 +158,24 @@ impl From<&Problem> for ProblemView {
     }
 }
 
+impl ProblemView {
+    /// A problem of the leader or the agents.
+    pub(super) fn of_role(problem: RoleProblem, message: String) -> Self {
+        let remedy = problem.remedy().what.to_owned();
+        Self { reason: problem.to_string(), message, remedy: Some(remedy) }
+    }
+}
+
 impl From<&Told> for ProblemView {
     fn from(told: &Told) -> Self {
         Self {
             reason: told.reason.clone(),
             message: told.message.clone(),
-            remedy: told.remedy.map(str::to_owned),
+            // The leader's own words on a DNS name come without a remedy.
+            remedy: told
+                .remedy
+                .or_else(|| remedy::of_word(&told.reason).map(|it| it.what))
+                .map(str::to_owned),
         }
     }
 }
@@ -284,10 +297,26 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             let applied = AppliedView::of(facts, load_balancer);
             view.problems.extend(undone(facts, load_balancer, &outcome.consumer));
             view.problems.extend(applied.problem(load_balancer));
+            if view.recorded != Some(RecordedView::Yes) {
+                view.problems.extend(no_leader(facts));
+            }
             view.applied = Some(applied);
         }
     }
     view
+}
+
+/// Why what is planned stays unrecorded, if that is because no controller leads.
+fn no_leader(facts: &Facts) -> Option<ProblemView> {
+    let why = match &facts.controller {
+        None => "none runs, or none is known (`--leader-elect=false`)".to_owned(),
+        Some(holder) if holder.overdue => {
+            format!("{} was last seen {}", holder.identity, words::ago(holder.silent_seconds))
+        }
+        Some(_) => return None,
+    };
+    let message = format!("what is planned is not recorded, and no controller leads: {why}");
+    Some(ProblemView::of_role(RoleProblem::NoLeader, message))
 }
 
 /// What the agent refused for a consumer, or may have refused.
@@ -306,11 +335,7 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
     let unlisted = agents.joint.unlisted.may_concern(consumer);
     if problems.is_empty() && unlisted > 0 {
         let why = Waiting::Unlisted(unlisted);
-        problems.push(ProblemView {
-            reason: why.reason().to_owned(),
-            message: why.message(load_balancer, None),
-            remedy: None,
-        });
+        problems.push(ProblemView::of_role((&why).into(), why.message(load_balancer, None)));
     }
     problems
 }

@@ -214,8 +214,8 @@ impl AppliedView {
             }
             Applied::Yes | Applied::Older | Applied::NotRecorded | Applied::Nothing => return None,
         };
-        let (reason, message) = (waiting.reason().to_owned(), waiting.message(load_balancer, None));
-        Some(ProblemView { reason, message, remedy: None })
+        let message = waiting.message(load_balancer, self.carrier);
+        Some(ProblemView::of_role((&waiting).into(), message))
     }
 }
 

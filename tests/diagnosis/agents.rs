@@ -1,8 +1,26 @@
 //! Agents that are gone.
 
-use crate::patient::{is_well, problems};
-use crate::stage::{agent_kubeconfig, leads_to, play, start_agent, tcp};
+use crate::patient::{is_well, status_says, suffers_from_role, words};
+use crate::stage::{
+    Stage, agent_kubeconfig, deploy, leads_to, play, start_agent, start_agent_with, tcp,
+};
+use bowline_core::remedy::RoleProblem;
 use bowline_testing::eventually;
+
+/// Waits until a condition of the load balancer is false for this reason.
+async fn says_of_lb(stage: &Stage, type_: &str, reason: &str) {
+    crate::patient::says(stage, "LoadBalancer", &stage.lb, type_, Some(("False", reason))).await;
+}
+
+/// Waits until the log of the agent has this.
+async fn logs(stage: &Stage, text: &str) -> String {
+    eventually(&format!("the agent logs {text:?}"), || async {
+        let log = stage.agent.process.log();
+        let line = log.lines().find(|line| line.contains(text)).map(str::to_owned);
+        line.ok_or(log)
+    })
+    .await
+}
 
 #[test]
 fn the_consumers_of_a_load_balancer_without_its_agent_are_told_and_how_to_start_one() {
@@ -13,18 +31,115 @@ fn the_consumers_of_a_load_balancer_without_its_agent_are_told_and_how_to_start_
         is_well(stage, "service/web").await;
         stage.agent.process.kill();
         stage.dial(5000).tcp().await.expect_err("nobody listens");
-        let start = format!("bowline agent --load-balancer {}", stage.lb);
-        eventually("the silence is told", || async {
-            let found = problems(stage, "service/web").await;
-            let told = |it: &crate::patient::Found| {
-                it.reason == "AgentSilent" && it.message.contains(&start)
-            };
-            if found.iter().any(told) { Ok(()) } else { Err(format!("{found:?}")) }
-        })
-        .await;
+        let told = suffers_from_role(stage, "service/web", RoleProblem::AgentSilent).await;
+        assert!(told.contains(&format!("bowline agent --load-balancer {}", stage.lb)), "{told}");
+        says_of_lb(stage, "Programmed", "AgentSilent").await;
+        status_says(stage, "agent silent").await;
         let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
         stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
         stage.agent.ready().await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn an_agent_that_stands_still_is_told_and_the_printed_remedy_repairs_it() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        stage.agent.process.signal("STOP");
+        // The kernel accepts connections for it, and nobody answers.
+        stage.dial(5000).tcp().await.expect("connected");
+        let told = suffers_from_role(stage, "service/web", RoleProblem::AgentSilent).await;
+        says_of_lb(stage, "Programmed", "AgentSilent").await;
+        status_says(stage, "agent silent").await;
+        let printed = words(stage, "service/web").await;
+        assert!(printed.contains("does not answer: end it, and start it"), "{printed}");
+        // The message has the command between backquotes.
+        let command = told.split('`').nth(1).expect("a command").to_owned();
+        assert_eq!(command, format!("bowline agent --load-balancer {}", stage.lb));
+        stage.agent.process.kill();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        stage.agent.ready().await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn an_agent_that_may_not_report_serves_on_and_is_told_and_which_right_it_lacks() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        // On the embedded API rights are those of a token.
+        stage.agent.process.kill();
+        let less = stage.cluster.kubeconfig_without_reports(&deploy(), &stage.lb).await;
+        stage.agent = start_agent(&stage.cluster, &less, &stage.lb);
+        leads_to(&stage.dial(5000), "a").await;
+        suffers_from_role(stage, "service/web", RoleProblem::AgentSilent).await;
+        says_of_lb(stage, "Programmed", "AgentSilent").await;
+        // What helps: see in its log whether it has its rights.
+        let line = logs(stage, "cannot write the report into the Lease").await;
+        assert!(line.contains("forbidden") && line.contains("leases"), "{line}");
+        leads_to(&stage.dial(5000), "a").await;
+        stage.agent.process.kill();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        stage.agent.ready().await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn an_agent_with_the_wrong_driver_is_told_with_the_flag_that_is_right() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        stage.agent.stop();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let folder = stage.cluster.scratch().display().to_string();
+        let wrong = ["--driver", "nginx", "--exec", "--nginx-folder", &folder];
+        stage.agent = start_agent_with(&stage.cluster, &kubeconfig, &stage.lb, &wrong);
+        stage.dial(5000).tcp().await.expect_err("nobody listens");
+        let told = suffers_from_role(stage, "service/web", RoleProblem::AgentFailed).await;
+        assert!(told.contains("the agent runs --driver nginx"), "{told}");
+        assert!(told.ends_with("start it with --driver builtin"), "{told}");
+        says_of_lb(stage, "Programmed", "AgentFailed").await;
+        status_says(stage, "start it with --driver builtin").await;
+        stage.agent.stop();
+        let right = ["--driver", "builtin"];
+        stage.agent = start_agent_with(&stage.cluster, &kubeconfig, &stage.lb, &right);
+        stage.agent.ready().await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn an_agent_without_a_plan_says_whether_its_load_balancer_is_missing_or_unused() {
+    play(async |stage| {
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let unused = "exists, and no Service or Ingress uses it yet";
+        logs(stage, unused).await;
+        stage.agent.stop();
+        let wrong = format!("{}x", stage.lb);
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, &wrong);
+        let line = logs(stage, "does not exist").await;
+        let right = line.split("Did you mean ").nth(1).expect("a name").trim_end_matches('?');
+        assert_eq!(right, stage.lb);
+        stage.agent.stop();
+        stage.agent = start_agent(&stage.cluster, &kubeconfig, right);
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
     });

@@ -8,11 +8,16 @@
     reason = "tests fail by panicking"
 )]
 
+mod addresses;
 mod agents;
+mod claims;
+mod disk;
 mod endpoints;
+mod leaders;
 mod listeners;
 mod names;
 mod patient;
 #[path = "../traffic/stage.rs"]
 #[allow(dead_code, reason = "shared with the traffic tests; each uses its part")]
 mod stage;
+mod tenants;

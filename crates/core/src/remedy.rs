@@ -2,7 +2,11 @@
 //! docs/troubleshooting.md. The message of a problem says what is wrong with which value; this says what to do. Nothing
 //! here decides whether there is a problem.
 
+use crate::binder::ClaimReason;
 use crate::outcome::Reason;
+use crate::programmed::Pending;
+use crate::status::Waiting;
+use std::fmt;
 
 /// Who can remove the cause of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,17 +168,154 @@ pub fn of(reason: Reason) -> Option<Remedy> {
     Some(Remedy { owner, what })
 }
 
-/// The table for people, as docs/troubleshooting.md has it.
-pub fn table() -> String {
-    let rows = Reason::ALL.into_iter().filter_map(|reason| {
-        let Remedy { owner, what } = of(reason)?;
-        let owner = match owner {
-            Owner::Tenant => "the object's owner",
-            Owner::Administrator => "an administrator",
+/// A problem of the leader or of the agents of a load balancer, and of all its consumers: the plan is not in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleProblem {
+    /// What is planned is not recorded, and no controller leads.
+    NoLeader,
+    /// Nothing is recorded for the load balancer yet.
+    NoPlan,
+    /// No agent has ever reported.
+    NoAgent,
+    /// The agent has not reported in time.
+    AgentSilent,
+    /// The agent could not apply the plan.
+    AgentFailed,
+    /// The agent has not applied the plan yet.
+    AgentBehind,
+    /// This build has no driver for the source of the load balancer.
+    NoDriver,
+    /// The agent refuses more than its report has room for.
+    RefusalsUnlisted,
+}
+
+impl RoleProblem {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NoLeader,
+        Self::NoPlan,
+        Self::NoAgent,
+        Self::AgentSilent,
+        Self::AgentFailed,
+        Self::AgentBehind,
+        Self::NoDriver,
+        Self::RefusalsUnlisted,
+    ];
+
+    /// What helps against it.
+    pub fn remedy(self) -> Remedy {
+        let what = match self {
+            Self::NoLeader => {
+                "start `bowline controller`, or see in the log of each one that runs what it waits for; `bowline doctor` \
+                 checks its rights"
+            }
+            Self::NoPlan => "see that a controller runs and leads: `bowline status`",
+            Self::NoAgent => {
+                "start an agent with the command that the message names, where the addresses of the load balancer are"
+            }
+            Self::AgentSilent => {
+                "see on the agent's machine whether it runs, and in its log whether it reaches the API server and has its \
+                 rights (`bowline doctor`); one that does not run or does not answer: end it, and start it with the \
+                 command that the message names"
+            }
+            Self::AgentFailed => {
+                "remove the cause that the message names; the agent tries again, at the latest after half a minute"
+            }
+            Self::AgentBehind => "wait a moment; if it lasts, see the log of the agent",
+            Self::NoDriver => {
+                "use a build of Bowline that has the driver (`bowline version` lists features), or a load balancer with \
+                 another source"
+            }
+            Self::RefusalsUnlisted => "see the log of the agent, which names all that it refuses",
         };
-        Some(format!("| `{reason}` | {owner} | {what} |\n"))
-    });
+        Remedy { owner: Owner::Administrator, what }
+    }
+}
+
+impl fmt::Display for RoleProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl From<&Waiting> for RoleProblem {
+    fn from(waiting: &Waiting) -> Self {
+        match waiting {
+            Waiting::NoDriver => Self::NoDriver,
+            Waiting::Unlisted(_) => Self::RefusalsUnlisted,
+            Waiting::Agent(Pending::NoPlan) => Self::NoPlan,
+            Waiting::Agent(Pending::NoAgent) => Self::NoAgent,
+            Waiting::Agent(Pending::AgentSilent) => Self::AgentSilent,
+            Waiting::Agent(Pending::AgentFailed(_)) => Self::AgentFailed,
+            Waiting::Agent(Pending::AgentBehind) => Self::AgentBehind,
+        }
+    }
+}
+
+/// What helps a claim with this reason. None: it is bound, or what it waits for is under way.
+pub fn of_claim(reason: ClaimReason) -> Option<Remedy> {
+    use Owner::{Administrator, Tenant};
+    let (owner, what) = match reason {
+        ClaimReason::Invalid => {
+            (Tenant, "correct the claim; the message says what is wrong with it")
+        }
+        ClaimReason::NoMatch => (
+            Tenant,
+            "name a class or a load balancer that exists, or request less (`bowline explain lbc/NAME` says why it does not \
+             get each load balancer); an administrator can create the LoadBalancerClass or a load balancer that fits",
+        ),
+        ClaimReason::Refused => (
+            Administrator,
+            "the message has what the API server says: give the controller the right that it lacks",
+        ),
+        ClaimReason::LoadBalancerGone => (
+            Tenant,
+            "delete the claim and create it again, to get another load balancer; an administrator can create the load \
+             balancer of that name again",
+        ),
+        ClaimReason::LoadBalancerTaken => {
+            (Tenant, "delete the claim and create it again, to get another load balancer")
+        }
+        ClaimReason::Bound
+        | ClaimReason::Provisioning
+        | ClaimReason::Removing
+        | ClaimReason::Idle => return None,
+    };
+    Some(Remedy { owner, what })
+}
+
+/// What helps against a problem whose reason is known only as the word in a condition.
+pub fn of_word(reason: &str) -> Option<Remedy> {
+    let known = Reason::ALL.into_iter().find(|it| it.to_string() == reason);
+    let role = || RoleProblem::ALL.into_iter().find(|it| it.to_string() == reason);
+    known.and_then(of).or_else(|| role().map(RoleProblem::remedy))
+}
+
+fn row(reason: impl fmt::Display, Remedy { owner, what }: Remedy) -> String {
+    let owner = match owner {
+        Owner::Tenant => "the object's owner",
+        Owner::Administrator => "an administrator",
+    };
+    format!("| `{reason}` | {owner} | {what} |\n")
+}
+
+fn headed(rows: impl Iterator<Item = String>) -> String {
     format!("| reason | who can help | what helps |\n|---|---|---|\n{}", rows.collect::<String>())
+}
+
+/// The table of reasons for people, as docs/troubleshooting.md has it.
+pub fn table() -> String {
+    headed(Reason::ALL.into_iter().filter_map(|reason| Some(row(reason, of(reason)?))))
+}
+
+/// The table of problems of roles, likewise.
+pub fn table_of_roles() -> String {
+    headed(RoleProblem::ALL.into_iter().map(|it| row(it, it.remedy())))
+}
+
+/// The table of reasons of claims, likewise.
+pub fn table_of_claims() -> String {
+    headed(ClaimReason::ALL.into_iter().filter_map(|it| Some(row(it, of_claim(it)?))))
 }
 
 #[cfg(test)]
@@ -182,11 +323,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_on_troubleshooting_has_the_table() {
+    fn the_page_on_troubleshooting_has_the_tables() {
         let page = include_str!("../../../docs/troubleshooting.md");
-        let (_, rest) = page.split_once("<!-- reasons -->\n").expect("the beginning of the table");
-        let (found, _) = rest.split_once("<!-- end of reasons -->").expect("its end");
-        assert_eq!(found, table());
+        for (name, table) in
+            [("reasons", table()), ("roles", table_of_roles()), ("claims", table_of_claims())]
+        {
+            let begin = format!("<!-- {name} -->\n");
+            let (_, rest) = page.split_once(&begin).expect("the beginning of the table");
+            let (found, _) = rest.split_once(&format!("<!-- end of {name} -->")).expect("its end");
+            assert_eq!(found, table, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_plan_from_being_in_force_has_the_word_of_its_condition() {
+        let pending = [
+            Pending::NoPlan,
+            Pending::NoAgent,
+            Pending::AgentSilent,
+            Pending::AgentFailed("".into()),
+            Pending::AgentBehind,
+        ];
+        let all = pending.into_iter().map(Waiting::Agent);
+        for waiting in all.chain([Waiting::NoDriver, Waiting::Unlisted(1)]) {
+            assert_eq!(RoleProblem::from(&waiting).to_string(), waiting.reason());
+        }
+    }
+
+    #[test]
+    fn the_word_of_a_condition_leads_to_the_same_remedy() {
+        assert_eq!(of_word("NameFailed"), of(Reason::NameFailed));
+        assert_eq!(of_word("NoAgent"), Some(RoleProblem::NoAgent.remedy()));
+        assert_eq!(of_word("Assigned"), None);
+        assert_eq!(of_word("FromTheFuture"), None);
     }
 
     #[test]

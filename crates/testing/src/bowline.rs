@@ -120,6 +120,25 @@ impl Cluster {
         self.kubeconfig_of(&format!("bowline-agent-{load_balancer}")).await
     }
 
+    /// A kubeconfig of this agent with which it may read what it serves, and may not write its Lease.
+    pub async fn kubeconfig_without_reports(&self, deploy: &Path, load_balancer: &str) -> PathBuf {
+        if self.flavour() == Flavour::Real {
+            let file = self.agent_kubeconfig(deploy, load_balancer).await;
+            let role = format!("role/bowline-agent-{load_balancer}");
+            let rule = json!([{"op": "replace", "path": "/rules/0/verbs", "value": ["get"]}]);
+            let rule = rule.to_string();
+            self.kubectl(&["patch", &role, "-n", SYSTEM, "--type=json", "-p", &rule], "").ok();
+            return file;
+        }
+        let token = self.server().read_only_token.as_ref().expect("a read-only token");
+        let mut config = Kubeconfig::read_from(self.kubeconfig()).expect("a kubeconfig");
+        let user = serde_json::from_value(json!({"token": token})).expect("a kubeconfig user");
+        config.auth_infos[0].auth_info = Some(user);
+        let file = self.scratch().join("kubeconfig");
+        std::fs::write(&file, serde_json::to_string(&config).expect("JSON")).expect("write it");
+        file
+    }
+
     /// A kubeconfig with the rights of a role. The embedded API does not check roles.
     pub async fn kubeconfig_of(&self, account: &str) -> PathBuf {
         if self.flavour() == Flavour::Embedded {

@@ -46,7 +46,8 @@ pub enum ClaimReason {
 }
 
 impl ClaimReason {
-    const ALL: [Self; 9] = [
+    /// All reasons.
+    pub const ALL: [Self; 9] = [
         Self::Bound,
         Self::Invalid,
         Self::NoMatch,

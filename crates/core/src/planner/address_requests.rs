@@ -169,7 +169,7 @@ impl Planner {
             Ok(lb) if !wants_own(service, &directory.addresses(lb)) => (Ok(Ask::Nothing), None),
             Ok(lb) if lb.door.is_some() => (Err(none_of_its_own(lb)), None),
             Ok(lb) => (service.address.ask(service), Some(lb)),
-            Err(refusal) => (Err(refusal.problem), None),
+            Err(refusal) => (Err(refusal.named_by(&asked.by).problem), None),
         }
     }
 

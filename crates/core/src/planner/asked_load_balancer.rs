@@ -102,6 +102,18 @@ impl Refusal {
     pub(super) fn by(lb: &LoadBalancer, problem: Problem) -> Self {
         Self { load_balancer: Some(lb.name.clone()), problem }
     }
+
+    /// The same for a consumer whose load balancer is named by this: one that names none cannot correct the name.
+    pub(super) fn named_by(mut self, by: &By) -> Self {
+        if *by == By::Default && self.problem.reason == Reason::LoadBalancerNotFound {
+            let message = format!(
+                "none is named, and the default one is missing: {} (--default-load-balancer of the controllers)",
+                self.problem.message
+            );
+            self.problem.message = message.into();
+        }
+        self
+    }
 }
 
 /// Why a Service does not belong to Bowline. None: it does.

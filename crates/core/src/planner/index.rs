@@ -408,8 +408,8 @@ impl Planner {
         (uid, created): (&Arc<str>, Timestamp),
         wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
     ) -> (Option<Ask>, Assignment) {
-        let ask = match asked {
-            Ok(asked) => asked.ask,
+        let Asked { ask, by } = match asked {
+            Ok(asked) => asked,
             Err(problem) => return (None, Assignment::Refused(Refusal::nowhere(problem))),
         };
         let placed = self.way(&ask, who, uid).and_then(|Way { lb, unmet, before }| {
@@ -432,7 +432,8 @@ impl Planner {
             let before = if before.is_empty() { Vec::new() } else { stays.collect() };
             Ok(Placed { unmet, before, ..place(lb)? })
         });
-        (Some(ask), placed.map_or_else(Assignment::Refused, Assignment::Placed))
+        let refused = |refusal: Refusal| Assignment::Refused(refusal.named_by(&by));
+        (Some(ask), placed.map_or_else(refused, Assignment::Placed))
     }
 
     /// The addresses at which a Service is served on a load balancer.

@@ -1,0 +1,67 @@
+//! Claims that wait.
+
+use crate::patient::{explain, is_well, suffers, words};
+use crate::stage::{TARGET, annotate, is_closed, leads_to, play, tcp};
+use bowline_core::binder::ClaimReason;
+use bowline_core::outcome::Reason;
+use bowline_core::remedy;
+use bowline_testing::{eventually, objects};
+use serde_json::json;
+
+#[test]
+fn a_service_whose_claim_names_a_class_that_is_gone_is_led_to_the_remedy() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        let claim = |spec: serde_json::Value| {
+            json!({
+                "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClaim",
+                "metadata": {"name": "mine"}, "spec": spec,
+            })
+        };
+        let class = format!("class-{}", stage.lb);
+        stage.apply(claim(json!({"className": class, "scope": "Internet"}))).await;
+        let mut service = objects::service("web", "", &[(5000, TARGET)]);
+        service["metadata"]["annotations"] = json!({});
+        annotate(&mut service, "bowline.dev/load-balancer-claim", "mine");
+        stage.apply(service.clone()).await;
+        stage.served_by("web", &[&a]).await;
+        is_closed(&stage.dial(5000)).await;
+        suffers(stage, "service/web", Reason::ClaimNotBound).await;
+        stage.told("Service", "web", "ClaimNotBound").await;
+        let printed = words(stage, "service/web").await;
+        assert!(printed.contains("`bowline explain lbc/NAME`"), "{printed}");
+        // What helps: see why the claim waits.
+        let explained = eventually("the claim is explained", || async {
+            let explained = explain(stage, "lbc/mine").await;
+            if explained["reason"] == "NoMatch" {
+                Ok(explained)
+            } else {
+                Err(explained.to_string())
+            }
+        })
+        .await;
+        let why = explained["unmade"].as_str().unwrap_or_default();
+        assert!(why.contains(&format!("class {class} does not exist")), "{explained}");
+        let what = remedy::of_claim(ClaimReason::NoMatch).expect("a remedy").what;
+        assert_eq!(explained["remedy"], what);
+        stage.told("LoadBalancerClaim", "mine", "NoMatch").await;
+        // That helps: a load balancer that is nobody's, named by a new claim.
+        stage.delete("Service", "web").await;
+        stage.delete("LoadBalancerClaim", "mine").await;
+        let none = json!({"spec": {"allowedNamespaces": {"from": "None"}}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &none).await;
+        eventually("the old claim is gone", || async {
+            let path = objects::path("LoadBalancerClaim", &stage.namespace, "mine");
+            let (status, found) = stage.cluster.get(&path).await;
+            if status == 404 { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await;
+        stage.apply(claim(json!({"loadBalancerName": stage.lb}))).await;
+        stage.apply(service).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        assert_eq!(explain(stage, "lbc/mine").await["remedy"], json!(null));
+        stage.delete("Service", "web").await;
+        stage.delete("LoadBalancerClaim", "mine").await;
+    });
+}

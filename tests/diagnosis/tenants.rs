@@ -1,0 +1,78 @@
+//! What an administrator takes away from tenants, and what a tenant may not do.
+
+use crate::patient::{is_well, says, status_says, suffers};
+use crate::stage::{
+    TARGET, agent_kubeconfig, annotate, is_closed, leads_to, play, start_agent, tcp,
+};
+use bowline_core::outcome::Reason;
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Dial, net, unique};
+use serde_json::json;
+
+#[test]
+fn a_service_of_a_namespace_that_is_shut_out_is_told_and_served_once_it_is_let_in() {
+    play(async |stage| {
+        let shut = json!({"spec": {"allowedNamespaces": {"from": "None"}}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &shut).await;
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        is_closed(&stage.dial(5000)).await;
+        suffers(stage, "service/web", Reason::NotAllowed).await;
+        stage.told("Service", "web", "NotAllowed").await;
+        let programmed = "bowline.dev/Programmed";
+        says(stage, "Service", "web", programmed, Some(("False", "NotAllowed"))).await;
+        status_says(stage, &format!("{}/web on {}: NotAllowed", stage.namespace, stage.lb)).await;
+        // What helps: open the load balancer to the namespace.
+        let open = json!({"spec": {"allowedNamespaces": {"from": "All"}}});
+        stage.cluster.patch("LoadBalancer", "", &stage.lb, &open).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn a_service_is_told_that_its_load_balancer_is_being_deleted_and_moves_without_an_outage() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        stage.cluster.kubectl(&["delete", "lb", &stage.lb, "--wait=false"], "").ok();
+        suffers(stage, "service/web", Reason::LoadBalancerDeleting).await;
+        stage.told("Service", "web", "LoadBalancerDeleting").await;
+        leads_to(&stage.dial(5000), "a").await;
+        // What helps: name another load balancer.
+        let (other, vip) = (format!("lb-{}", unique()), net::vip4());
+        stage.cluster.owns("loadbalancer", &other);
+        stage.cluster.apply("", &objects::load_balancer(&other, &[vip])).await;
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &other).await;
+        let mut agent = start_agent(&stage.cluster, &kubeconfig, &other);
+        agent.ready().await;
+        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
+        annotate(&mut service, "bowline.dev/load-balancer", &other);
+        stage.apply(service).await;
+        leads_to(&Dial::to(vip, 5000), "a").await;
+        is_well(stage, "service/web").await;
+        std::mem::swap(&mut stage.agent, &mut agent);
+        stage.lb = other;
+    });
+}
+
+#[test]
+fn a_service_with_an_endpoint_that_leads_back_to_the_load_balancer_is_told_that_it_gets_no_traffic()
+{
+    play(async |stage| {
+        let a = tcp("a").await;
+        let here = Endpoint::ready(stage.vip);
+        stage.apply(objects::service("web", &stage.lb, &[(5000, TARGET)])).await;
+        stage.endpoints("web", &[here]).await;
+        is_closed(&stage.dial(5000)).await;
+        let told = suffers(stage, "service/web", Reason::MemberRefused).await;
+        assert!(told.contains(&stage.vip.to_string()), "{told}");
+        stage.told("Service", "web", "MemberRefused").await;
+        // What helps: correct the EndpointSlice.
+        stage.served_by("web", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
