@@ -1,6 +1,7 @@
 //! `bowline explain`: why one object is where it is, or is nowhere. It reads the flags; `view` decides
 //! what to print.
 
+use super::ask;
 use super::look::Look;
 use crate::view::explain::{Explanation, Subject};
 use anyhow::bail;
@@ -10,7 +11,8 @@ use std::str::FromStr;
 /// Explain where a Service, an Ingress, a claim or a load balancer is, or why it is not served.
 ///
 /// Shows how its load balancer was found, where it listens, its rules, pools and members, what was
-/// refused and why, and whether the agent has applied it. For a pending claim it shows why the
+/// refused and why, and whether the agent has applied it; an agent whose admin endpoint can be reached
+/// from here is asked how it is now. For a pending claim it shows why the
 /// claim does not get each of the load balancers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -72,7 +74,7 @@ impl Explain {
                 _ => namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
             };
             let key = ObjectKey::new(namespace, object.name.as_str());
-            let Some(explanation) = Explanation::of(&facts, object.subject, &key) else {
+            let Some(mut explanation) = Explanation::of(&facts, object.subject, &key) else {
                 match object.subject {
                     Subject::LoadBalancer => {
                         bail!("there is no load balancer {key}; see bowline status")
@@ -80,6 +82,8 @@ impl Explain {
                     subject => bail!("there is no {subject:?} {key}; name its namespace with -n"),
                 }
             };
+            let answers = ask::all(explanation.asked()).await;
+            explanation.hear(&answers);
             look.print(&explanation)
         })
     }

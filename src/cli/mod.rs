@@ -2,6 +2,7 @@
 //! wrong.
 
 mod agent;
+mod ask;
 mod class;
 mod completion;
 mod config;

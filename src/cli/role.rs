@@ -100,7 +100,8 @@ where
             Some(address) => Some(Admin::bind(address).await?),
             None => None,
         };
-        let (context, stop) = Context::new();
+        let (mut context, stop) = Context::new();
+        context.admin = admin.as_ref().map(|it| it.address);
         version::count(&context.metrics);
         let mut role = std::pin::pin!(role(context.clone()).await?);
         let address = admin.as_ref().map(|it| display(it.address));
@@ -109,6 +110,7 @@ where
             tokio::spawn(admin.serve(
                 context.metrics.clone(),
                 context.readiness.clone(),
+                context.agents.clone(),
                 context.shutdown.clone(),
             ))
         });

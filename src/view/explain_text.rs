@@ -4,7 +4,8 @@ use super::addresses::{AddressView, ConditionView};
 use super::addresses_text::{left, told, who};
 use super::chain::{AskView, ChainView, What};
 use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
-use super::status::{ConsumerName, LoadBalancerView};
+use super::now;
+use super::status::{AppliedView, ConsumerName, LoadBalancerView};
 use super::status_text::{applied, consumers, notes, refusal, unlisted};
 use super::words::{bullet, columns, count, listener_at, paragraph, row};
 use bowline_api::names;
@@ -114,6 +115,7 @@ fn planned(out: &mut String, view: &ConsumerView) {
     }
     if let (Some(name), Some(view)) = (&view.load_balancer, &view.applied) {
         row(out, "Applied", &applied(name, view));
+        agents_now(out, view);
         if let Some(error) = &view.error {
             row(out, "Agent says", error);
         }
@@ -132,6 +134,13 @@ fn planned(out: &mut String, view: &ConsumerView) {
     for pool in &view.pools {
         out.push('\n');
         out.push_str(&pool_text(pool));
+    }
+}
+
+/// What the agents answer just now.
+fn agents_now(out: &mut String, applied: &AppliedView) {
+    for (index, line) in applied.agents.iter().filter_map(now::line).enumerate() {
+        row(out, if index == 0 { "Agent now" } else { "" }, &line);
     }
 }
 
@@ -202,8 +211,12 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     row(&mut out, "Open to", &view.open_to);
     row(&mut out, "Carries", &consumers(view));
     row(&mut out, "Applied", &applied(&view.name, &view.applied));
+    agents_now(&mut out, &view.applied);
     if let Some(error) = &view.applied.error {
         row(&mut out, "Agent says", error);
+    }
+    if let Some(remedy) = view.applied.problem(&view.name).and_then(|it| it.remedy) {
+        row(&mut out, "What helps", &remedy);
     }
     if !view.listeners.is_empty() {
         out.push_str("\n  Listeners\n");

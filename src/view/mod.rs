@@ -23,6 +23,7 @@ mod explain_text;
 mod facts;
 mod list;
 mod members;
+pub(crate) mod now;
 pub(crate) mod plan;
 mod pooled;
 pub(crate) mod status;

@@ -3,11 +3,13 @@
 
 use super::explain::{ListenerView, ProblemView, all_listeners};
 use super::facts::{Agent, Agents, Facts, Holder};
+use super::now::NowView;
 use super::pooled::Told;
 use super::{View, status_text};
 use bowline_api::load_balancer::ClaimRef;
 use bowline_api::selector::AllowedNamespaces;
 use bowline_api::{LoadBalancer, convert, names};
+use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::objects::Carrier;
 use bowline_core::outcome::{Outcome, State};
@@ -19,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A whole cluster.
@@ -126,6 +129,9 @@ pub(super) struct AppliedView {
     /// What they have to run.
     #[serde(skip)]
     pub(super) carrier: Option<Carrier>,
+    /// The hash of what is recorded.
+    #[serde(skip)]
+    pub(super) recorded: PlanHash,
 }
 
 /// One agent of a load balancer.
@@ -141,6 +147,12 @@ pub(super) struct AgentView {
     /// Until when its kept state was known to be true, if it serves that after a restart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kept_since: Option<String>,
+    /// Where its admin endpoint is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) admin: Option<SocketAddr>,
+    /// What it answered there just now; None: it was not asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) now: Option<NowView>,
 }
 
 /// How far the plan has come on its way to the load balancer.
@@ -181,6 +193,8 @@ impl AppliedView {
                 state,
                 error: agent.said.error.clone(),
                 kept_since: kept.map(|at| at.to_string()),
+                admin: agent.said.admin,
+                now: None,
             })
         });
         let views: Vec<_> = views.collect();
@@ -194,6 +208,7 @@ impl AppliedView {
             agent: views.first().map(|view| view.holder.clone()),
             error: views.iter().find_map(named).or(left.filter(|_| views.is_empty())),
             agents: views,
+            recorded,
             carrier: facts
                 .load_balancers
                 .get(load_balancer)

@@ -1,11 +1,12 @@
 //! Agents that are gone.
 
-use crate::patient::{is_well, status_says, suffers_from_role, words};
+use crate::patient::{explain, is_well, status_says, suffers_from_role, words};
 use crate::stage::{
     Stage, agent_kubeconfig, deploy, leads_to, play, start_agent, start_agent_with, tcp,
 };
 use bowline_core::remedy::RoleProblem;
-use bowline_testing::eventually;
+use bowline_testing::{Link, eventually};
+use serde_json::json;
 
 /// Waits until a condition of the load balancer is false for this reason.
 async fn says_of_lb(stage: &Stage, type_: &str, reason: &str) {
@@ -44,6 +45,47 @@ fn the_consumers_of_a_load_balancer_without_its_agent_are_told_and_how_to_start_
 }
 
 #[test]
+fn an_agent_that_can_be_reached_is_asked_what_is_in_force_and_how_its_report_went() {
+    play(async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        let at = stage.agent.admin;
+        let answers = format!("answers at {at}: the recorded plan is in force");
+        for object in ["service/web".to_owned(), format!("lb/{}", stage.lb)] {
+            let asked = words(stage, &object).await;
+            assert!(asked.contains("Agent now") && asked.contains(&answers), "{asked}");
+        }
+        let explained = explain(stage, "service/web").await;
+        let now = &explained["applied"]["agents"][0]["now"];
+        assert_eq!(
+            (&now["answers"], &now["inForce"]),
+            (&json!(true), &json!("Recorded")),
+            "{explained}"
+        );
+        // Cut off from the API, it serves on. Its Lease cannot say that, but the agent can.
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let link = Link::new(&stage.cluster, &kubeconfig).await;
+        stage.agent.stop();
+        stage.agent = start_agent(&stage.cluster, &link.kubeconfig, &stage.lb);
+        stage.agent.ready().await;
+        is_well(stage, "service/web").await;
+        link.cut();
+        let cut_off =
+            "the recorded plan is in force; it cannot write its report, the last one was written";
+        eventually("the agent says that it is cut off", || async {
+            let asked = words(stage, "service/web").await;
+            if asked.contains(cut_off) { Ok(()) } else { Err(asked) }
+        })
+        .await;
+        leads_to(&stage.dial(5000), "a").await;
+        link.mend();
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
 fn an_agent_that_stands_still_is_told_and_the_printed_remedy_repairs_it() {
     play(async |stage| {
         let a = tcp("a").await;
@@ -51,8 +93,13 @@ fn an_agent_that_stands_still_is_told_and_the_printed_remedy_repairs_it() {
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
         stage.agent.process.signal("STOP");
-        // The kernel accepts connections for it, and nobody answers.
+        // The kernel accepts connections for it, but neither clients nor `explain` get an answer.
         stage.dial(5000).tcp().await.expect("connected");
+        let asked = words(stage, "service/web").await;
+        assert!(
+            asked.contains("(no answer within 1 s); what is said of it is from its report"),
+            "{asked}"
+        );
         let told = suffers_from_role(stage, "service/web", RoleProblem::AgentSilent).await;
         says_of_lb(stage, "Programmed", "AgentSilent").await;
         status_says(stage, "agent silent").await;

@@ -45,7 +45,7 @@ fn a_service_whose_claim_names_a_class_that_is_gone_is_led_to_the_remedy() {
         let what = remedy::of_claim(ClaimReason::NoMatch).expect("a remedy").what;
         assert_eq!(explained["remedy"], what);
         stage.told("LoadBalancerClaim", "mine", "NoMatch").await;
-        // That helps: a load balancer that is nobody's, named by a new claim.
+        // What helps: name a load balancer that exists. It must be open to claims.
         stage.delete("Service", "web").await;
         stage.delete("LoadBalancerClaim", "mine").await;
         let none = json!({"spec": {"allowedNamespaces": {"from": "None"}}});

@@ -23,7 +23,7 @@ fn a_service_that_no_leader_plans_is_told_so_while_others_are_served() {
         let told = suffers_from_role(stage, "service/new", RoleProblem::NoLeader).await;
         assert!(told.contains("was last seen"), "{told}");
         status_says(stage, "that is longer than a Lease lasts").await;
-        // Nothing is wrong with the other.
+        // The other Service is served as before.
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
         let printed = words(stage, "service/new").await;
@@ -32,7 +32,7 @@ fn a_service_that_no_leader_plans_is_told_so_while_others_are_served() {
         other.ready().await;
         leads_to(&stage.dial(5001), "a").await;
         is_well(stage, "service/new").await;
-        // The one that stood still follows.
+        // The controller that stood still does not disturb the new leader.
         leader.process.signal("CONT");
         stage.service("more", 5002, &[&a]).await;
         leads_to(&stage.dial(5002), "a").await;

@@ -13,7 +13,7 @@ use crate::report::Unlisted;
 use crate::status::MOST_ADDRESSES;
 use crate::update::{Extent, ListenerKey, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ pub struct Said {
     pub kept_since: Option<i64>,
     /// The version of its program. None: older agents do not say.
     pub version: Option<Arc<str>>,
+    /// Where it serves its admin endpoint. None: older agents do not say, or nobody else could reach it there.
+    pub admin: Option<SocketAddr>,
 }
 
 /// What an agent that has ended says about its proxy.

@@ -1,7 +1,8 @@
-//! The admin endpoint: liveness, readiness and metrics of the process. It answers from what the roles have noted
+//! The admin endpoint: liveness, readiness and metrics of the process, and how its agents are. It answers from what the roles have noted
 //! and calls nothing else. In a cluster every Pod can reach it, so connections are few, short and shared out by
 //! client: a client with many connections cannot keep a kubelet probe out. `bowline` starts it.
 
+use crate::agents_page::AgentsPage;
 use crate::metrics::Metrics;
 use axum::Router;
 use axum::body::Bytes;
@@ -139,9 +140,10 @@ impl Admin {
         self,
         metrics: Metrics,
         readiness: Readiness,
+        agents: AgentsPage,
         shutdown: watch::Receiver<bool>,
     ) {
-        self.serve_within(BOUNDS, metrics, readiness, shutdown).await;
+        self.serve_within(BOUNDS, metrics, readiness, agents, shutdown).await;
     }
 
     async fn serve_within(
@@ -149,12 +151,14 @@ impl Admin {
         bounds: Bounds,
         metrics: Metrics,
         readiness: Readiness,
+        agents: AgentsPage,
         mut shutdown: watch::Receiver<bool>,
     ) {
         let pages = Pages::default();
         let router = Router::new()
             .route("/livez", get(async || "ok\n"))
             .route("/readyz", get(async move || ready(&readiness)))
+            .route("/agents", get(async move || agents_now(&agents)))
             .route("/metrics", get(async move || exposition(pages.page(&metrics).await)));
         let door = Door::new(bounds.most, bounds.each);
         let mut connections = JoinSet::new();
@@ -224,6 +228,11 @@ fn ready(readiness: &Readiness) -> (StatusCode, String) {
             (StatusCode::SERVICE_UNAVAILABLE, format!("waiting for {}\n", missing.join(", ")))
         }
     }
+}
+
+fn agents_now(agents: &AgentsPage) -> ([(header::HeaderName, &'static str); 1], String) {
+    let page = serde_json::to_string(&agents.page()).unwrap_or_default();
+    ([(header::CONTENT_TYPE, "application/json")], page)
 }
 
 fn exposition(page: Bytes) -> ([(header::HeaderName, &'static str); 1], Bytes) {
@@ -303,7 +312,12 @@ mod tests {
         let (stop, shutdown) = watch::channel(false);
         let readiness = Readiness::default();
         readiness.awaits("the first plan");
-        let serving = tokio::spawn(admin.serve(Metrics::default(), readiness.clone(), shutdown));
+        let serving = tokio::spawn(admin.serve(
+            Metrics::default(),
+            readiness.clone(),
+            AgentsPage::default(),
+            shutdown,
+        ));
         assert!(ask(address, "/livez").await.starts_with("HTTP/1.1 200"));
         let answer = ask(address, "/readyz").await;
         assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
@@ -322,8 +336,13 @@ mod tests {
         let (stop, shutdown) = watch::channel(false);
         tokio::spawn(async move {
             let _stop = stop;
-            let served =
-                admin.serve_within(bounds, Metrics::default(), Readiness::default(), shutdown);
+            let served = admin.serve_within(
+                bounds,
+                Metrics::default(),
+                Readiness::default(),
+                AgentsPage::default(),
+                shutdown,
+            );
             served.await;
         });
         address

@@ -42,6 +42,8 @@ use kube::Client;
 use memory::{Due, Memory};
 use reporter::Reporter;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tally::Tally;
 use tokio::sync::{self, mpsc};
@@ -97,21 +99,24 @@ async fn serve<D: Driver>(
     let first = Said {
         addresses: options.addresses.clone(),
         version: Some(options.version.as_str().into()),
+        admin: context.admin.and_then(|at| reached(at, &options)),
         ..Said::default()
     };
     let (report, reports) = sync::watch::channel(first);
     let (memory, identity) = Memory::open(&options, &context.metrics).await;
+    let identity = identity.unwrap_or_else(|| options.identity.clone());
+    let place = Arc::new(context.agents.add(&identity, &options.load_balancer, reports.clone()));
     let reporter = Reporter::new(
         client.clone(),
         &options.namespace,
         &options.load_balancer,
-        identity.unwrap_or_else(|| options.identity.clone()),
+        identity,
         context.metrics.clone(),
         memory.contact(),
     );
     let reports_in = reporter.clone();
     tasks.keep(format!("the report of load balancer {}", options.load_balancer), move |works| {
-        reports_in.clone().run(reports.clone(), works)
+        reports_in.clone().run(reports.clone(), place.clone(), works)
     });
     let resolver = Resolver::with(options.members.clone()).bounded(driver.most_listeners());
     let mut agent = Agent {
@@ -156,6 +161,17 @@ async fn serve<D: Driver>(
         let _ = tokio::time::timeout(RELEASE, reporter.ended(&last)).await;
     }
     worked
+}
+
+/// Where other machines reach the admin endpoint. On all addresses of the machine: at one at which the agent listens or
+/// that it reports. None: no such address is known.
+fn reached(admin: SocketAddr, options: &AgentOptions) -> Option<SocketAddr> {
+    if !admin.ip().is_unspecified() {
+        return Some(admin);
+    }
+    let own = options.members.here.iter().chain(&options.addresses);
+    let mut own = own.filter(|it| admin.is_ipv6() || it.is_ipv4());
+    own.next().map(|it| SocketAddr::new(*it, admin.port()))
 }
 
 struct Agent<D> {
@@ -456,6 +472,7 @@ impl<D: Driver> Agent<D> {
                 addresses: before.addresses.clone(),
                 kept_since: self.memory.since(),
                 version: before.version.clone(),
+                admin: before.admin,
             };
             let different = *before != now;
             *before = now;

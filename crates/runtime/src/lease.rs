@@ -66,6 +66,9 @@ struct Text {
     /// The version of the agent's program. Leaders of earlier versions ignore it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version: Option<Arc<str>>,
+    /// Where the agent serves its admin endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    admin: Option<String>,
 }
 
 /// The merge patch that writes an agent's report into the Lease, with this much room for refusals. Empty
@@ -127,6 +130,7 @@ pub(crate) fn entry_patch(
         addresses: texts(&said.addresses),
         kept_since: said.kept_since,
         version: said.version.clone(),
+        admin: said.admin.map(|at| at.to_string()),
     };
     let text = serde_json::to_string(&text).unwrap_or_default();
     json!({
@@ -210,6 +214,7 @@ fn entry(name: &str, text: &str) -> Entry {
             addresses: addresses(text.addresses.iter().map(String::as_str)),
             kept_since: text.kept_since,
             version: text.version,
+            admin: text.admin.and_then(|at| at.parse().ok()),
         },
     }
 }
@@ -237,6 +242,7 @@ fn read_whole(lease: &Lease) -> Said {
         ),
         kept_since: None,
         version: None,
+        admin: None,
     }
 }
 
@@ -325,9 +331,15 @@ mod tests {
             addresses: vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()],
             kept_since: None,
             version: None,
+            admin: None,
         };
         assert_eq!(told(&report), [report.clone(), report.clone()]);
-        let kept = Said { kept_since: Some(7), version: Some("0.1.0+abc".into()), ..report };
+        let kept = Said {
+            kept_since: Some(7),
+            version: Some("0.1.0+abc".into()),
+            admin: Some(([192, 0, 2, 7], 9180).into()),
+            ..report
+        };
         assert_eq!(told(&kept)[0], kept);
     }
 

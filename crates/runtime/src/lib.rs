@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod agent;
+pub mod agents_page;
 mod api_timeout;
 pub mod apply;
 mod causes;

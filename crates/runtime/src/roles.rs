@@ -2,6 +2,7 @@
 //! agent` start one role each, `bowline up` both in one process, with the same metrics, readiness and changes.
 
 use crate::admin::Readiness;
+use crate::agents_page::AgentsPage;
 use crate::dns::{DnsError, DnsOptions};
 use crate::metrics::Metrics;
 use crate::observe::Changes;
@@ -11,7 +12,7 @@ use bowline_core::member_rules::MemberRules;
 use bowline_core::objects::Carrier;
 use ipnet::IpNet;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -28,6 +29,10 @@ pub struct Context {
     pub readiness: Readiness,
     /// Where roles send changes.
     pub changes: Changes,
+    /// Where agents say how they are.
+    pub agents: AgentsPage,
+    /// Where the admin endpoint is served. None: nowhere.
+    pub admin: Option<SocketAddr>,
     /// True once the roles have to stop.
     pub shutdown: watch::Receiver<bool>,
 }
@@ -40,6 +45,8 @@ impl Context {
             metrics: Metrics::default(),
             readiness: Readiness::default(),
             changes: Changes::default(),
+            agents: AgentsPage::default(),
+            admin: None,
             shutdown,
         };
         (context, stop)

@@ -54,7 +54,8 @@ impl Roles {
         ingress_class::ensure(client).await?;
         let namespace = up.old.clone().or(up.system.clone());
         forget_leader(client, &namespace).await?;
-        let (context, stop) = Context::new();
+        let (mut context, stop) = Context::new();
+        context.admin = Some(admin.address);
         version::count(&context.metrics);
         let changes = Some(context.changes.listen());
         let demo = up.demo.then(|| Served::listen(&context.changes));
@@ -92,6 +93,7 @@ impl Roles {
         let admin = admin.serve(
             context.metrics.clone(),
             context.readiness.clone(),
+            context.agents.clone(),
             context.shutdown.clone(),
         );
         let admin = async move {

@@ -65,6 +65,8 @@ LoadBalancer local (builtin): not looked at by a controller yet
   Carries      1 Service, 1 Ingress
   Applied      no: its agent does not report; start it with `bowline agent
                --load-balancer local`
+  What helps   start an agent with the command that the message names, where the
+               addresses of the load balancer are
 
   Listeners
     127.0.0.1:8000/TCP    → demo/hello port http

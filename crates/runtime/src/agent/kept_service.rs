@@ -78,6 +78,7 @@ impl<D: Driver> Agent<D> {
                     *said = Said {
                         addresses: std::mem::take(&mut said.addresses),
                         version: said.version.take(),
+                        admin: said.admin,
                         error,
                         ..Said::default()
                     };

@@ -2,6 +2,7 @@
 //! often it writes. It only passes on what the agent found; `agent.rs` starts it.
 
 use super::memory::Contact;
+use crate::agents_page::{Place, Reporting};
 use crate::api_timeout::answer;
 use crate::lease;
 use crate::metrics::Metrics;
@@ -15,6 +16,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -46,7 +48,12 @@ impl Reporter {
     }
 
     /// Reports until the sender of reports is dropped.
-    pub(super) async fn run(self, mut report: watch::Receiver<Said>, works: Works) {
+    pub(super) async fn run(
+        self,
+        mut report: watch::Receiver<Said>,
+        place: Arc<Place>,
+        works: Works,
+    ) {
         let mut backoff = Backoff::new(GAP, RENEW);
         let mut room = lease::room();
         loop {
@@ -55,6 +62,7 @@ impl Reporter {
             match self.write(&patch).await {
                 Ok(after) => {
                     backoff.worked();
+                    place.reported(Reporting::Written);
                     room.written(lease::count(&after));
                     works.now();
                     self.contact.notify_one();
@@ -69,6 +77,10 @@ impl Reporter {
                     tracing::debug!(lease = self.name, %error, "the report is made smaller");
                 }
                 Err(error) => {
+                    place.reported(match &error {
+                        Error::Api(status) if status.code == 403 => Reporting::Forbidden,
+                        _ => Reporting::Failed,
+                    });
                     let wait = backoff.failed(random::number());
                     // At a start the namespace may not exist yet, so the first failures are no error.
                     if backoff.failures() > 2 {
@@ -173,9 +185,9 @@ fn params() -> PatchParams {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agents_page::AgentsPage;
     use kube::client::Body;
     use parking_lot::Mutex;
-    use std::sync::Arc;
     use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
@@ -202,7 +214,8 @@ mod tests {
             Contact::default(),
         );
         let (said, report) = watch::channel(Said::default());
-        let run = tokio::spawn(reporter.run(report, Works::of_nobody()));
+        let place = AgentsPage::default().add("vm1_a", "edge", report.clone());
+        let run = tokio::spawn(reporter.run(report, Arc::new(place), Works::of_nobody()));
         tokio::time::sleep(Duration::from_secs(60)).await;
         drop(said);
         run.await.unwrap();
