@@ -65,7 +65,7 @@ fn a_sound_installation_has_every_check_and_nothing_wrong() {
     assert_eq!(
         wrong(&sound()),
         "\
-ok     Kinds      all 7 are installed, of this version
+ok     Kinds      all 9 are installed, of this version
 ok     Rights     bowline-controller may do what they need
 ok     Leader     one leads, last seen 2 s ago
 ok     Agents     1 load balancer with live agents
