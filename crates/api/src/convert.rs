@@ -18,6 +18,7 @@ mod read;
 mod secret;
 mod service;
 mod slice;
+mod speaker;
 mod tuning;
 
 pub use address::{address_object, node_addresses, pool, record};
@@ -37,6 +38,7 @@ pub use node::node;
 pub use secret::{TYPE_TLS, certificates, certificates_data, rooms, rooms_text, tls_secret};
 pub use service::service;
 pub use slice::{LABEL_SERVICE_NAME, slice};
+pub use speaker::{announced_service, pool_labels, speaker_node};
 
 #[cfg(doc)]
 use bowline_core::outcome::Problem;

@@ -74,6 +74,8 @@ pub const REASON_NO_DRIVER: &str = "NoDriver";
 pub const MANAGER_CONTROLLER: &str = "bowline-controller";
 /// The field manager of an agent's writes.
 pub const MANAGER_AGENT: &str = "bowline-agent";
+/// The field manager of a speaker's writes.
+pub const MANAGER_SPEAKER: &str = "bowline-speaker";
 /// The field manager of objects that are taken over from another product.
 pub const MANAGER_IMPORT: &str = "bowline-import";
 /// The field manager of writes from the command line.
@@ -101,6 +103,9 @@ pub const ANNOTATION_REFUSED_UNLISTED: &str = "bowline.dev/refused-unlisted";
 /// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, separated by commas.
 pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 
+/// Annotation of a speaker's Lease: its report, as JSON.
+pub const ANNOTATION_SPEAKER: &str = "bowline.dev/speaker";
+
 /// Annotation of the controllers' Lease: `true` where Services without a class are served.
 pub const ANNOTATION_DEFAULT_CLASS: &str = "bowline.dev/default-class";
 /// Annotation of the controllers' Lease: the load balancer of consumers that ask for none in particular.
@@ -120,6 +125,9 @@ pub const ANNOTATION_IMPORTED_FROM: &str = "bowline.dev/imported-from";
 
 /// The annotations that Bowline itself writes on Services and Ingresses.
 pub const WRITTEN: &[&str] = &[ANNOTATION_IMPORTED_FROM];
+
+/// The type of Secrets with the password of a BGPPeer.
+pub const SECRET_TYPE_PASSWORD: &str = "kubernetes.io/basic-auth";
 
 /// Label of Plans and of Bowline's own Secrets: their load balancer, by [`load_balancer_label`].
 pub const LABEL_LOAD_BALANCER: &str = "bowline.dev/load-balancer";
@@ -141,6 +149,15 @@ const LONGEST_LABEL: usize = 63;
 pub fn agent_lease(load_balancer: &str) -> String {
     const PREFIX: &str = "bowline-agent-";
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
+}
+
+/// The prefix of the names of Leases in which speakers report.
+pub const SPEAKER_LEASE_PREFIX: &str = "bowline-speaker-";
+
+/// The Lease in which the speaker of a node reports.
+pub fn speaker_lease(node: &str) -> String {
+    let room = LONGEST_NAME - SPEAKER_LEASE_PREFIX.len();
+    format!("{SPEAKER_LEASE_PREFIX}{}", fitted(node, room))
 }
 
 /// The prefix of annotations of an agent's Lease that are entries of single agents.

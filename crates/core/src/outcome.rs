@@ -108,6 +108,22 @@ pub enum Reason {
     EndpointsDown,
     /// Some endpoints of a pool do not answer.
     EndpointsFailing,
+    /// No Advertisement covers the address: no node announces it.
+    NotAdvertised,
+    /// No Advertisement of the address selects a node that runs a speaker.
+    NodeNotSelected,
+    /// The nodes that could announce the address are excluded from load balancers.
+    NodeExcluded,
+    /// The nodes that could announce the address leave.
+    NodeLeaving,
+    /// No node serves the address, so none announces it.
+    NotServed,
+    /// The address is announced by BGP alone, and no BGPPeer is for the nodes that serve it.
+    NoPeer,
+    /// No session with a BGPPeer of the address is established.
+    SessionsDown,
+    /// No node runs a speaker.
+    NoSpeaker,
     /// The requester has every address that it requests. No problem: the reason of a condition that is true.
     Assigned,
     /// The requester no longer requests an address, and the one that it had is being released. No problem either.
@@ -118,7 +134,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 51] = [
+    pub const ALL: [Self; 59] = [
         Self::LoadBalancerNotFound,
         Self::LoadBalancerDeleting,
         Self::ClaimNotBound,
@@ -167,6 +183,14 @@ impl Reason {
         Self::NoEndpoints,
         Self::EndpointsDown,
         Self::EndpointsFailing,
+        Self::NotAdvertised,
+        Self::NodeNotSelected,
+        Self::NodeExcluded,
+        Self::NodeLeaving,
+        Self::NotServed,
+        Self::NoPeer,
+        Self::SessionsDown,
+        Self::NoSpeaker,
         Self::Assigned,
         Self::Released,
         Self::Unknown,

@@ -163,6 +163,34 @@ pub fn of(reason: Reason) -> Option<Remedy> {
             "see that the Pods listen at the target port of the Service and pass its health check; the load balancer must \
              be able to reach them",
         ),
+        NotAdvertised => (
+            Administrator,
+            "create an Advertisement that covers the AddressPool or the load balancer of the address (`kubectl get adv`)",
+        ),
+        NodeNotSelected => (
+            Administrator,
+            "label a node as `nodeSelector` of the Advertisement says, or change `nodeSelector`",
+        ),
+        NodeExcluded => (
+            Administrator,
+            "remove the label `node.kubernetes.io/exclude-from-external-load-balancers` from a node that may announce",
+        ),
+        NodeLeaving => (Administrator, "add a node that runs a speaker, or keep one of the nodes"),
+        NotServed => (
+            Tenant,
+            "see that Pods of the Service are ready (with `externalTrafficPolicy: Local` on a node that announces); behind a \
+             load balancer an administrator sees that an agent runs on a node with a speaker: `bowline explain lb/NAME`",
+        ),
+        NoPeer => (
+            Administrator,
+            "create a BGPPeer for the nodes that serve the address, or add `l2: {}` to the Advertisement",
+        ),
+        SessionsDown => (
+            Administrator,
+            "see why the sessions are down: `kubectl get bgppeers -o yaml`; the router must accept the AS numbers and the \
+             password",
+        ),
+        NoSpeaker => (Administrator, "run `bowline speaker` on the nodes that should announce"),
         SeatPending | Recording | NamePending | Assigned | Released | Unknown => return None,
     };
     Some(Remedy { owner, what })

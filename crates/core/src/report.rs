@@ -8,6 +8,8 @@ use crate::update::{Extent, Refusal};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+pub mod speaker;
+
 /// The refusals that a report does not name. Only refusals count that keep something from being served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unlisted {

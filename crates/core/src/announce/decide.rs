@@ -1,0 +1,235 @@
+//! The decision for one address on this node: whether the node holds it, announces it, and how. It reads the machine's
+//! indexes and changes nothing.
+
+use super::event::{Candidate, SpeakerNode};
+use super::machine::Announcements;
+use super::why::WhyNot;
+use super::{Advertisement, Covers};
+use crate::addresses::{HolderKind, Record};
+use crate::key::ObjectKey;
+use crate::relist::Epoch;
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A holder of an address: what serves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    /// The Service that holds it.
+    pub(super) service: Option<ObjectKey>,
+    /// The load balancer on which it is served. None: kube-proxy serves it.
+    pub(super) load_balancer: Option<Arc<str>>,
+}
+
+/// A recorded address.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) pool: Option<Arc<str>>,
+    pub(super) holders: Vec<Held>,
+    pub(super) epoch: Epoch,
+    pub(super) decided: Decided,
+}
+
+impl Entry {
+    pub(super) fn of(record: Record, epoch: Epoch) -> Self {
+        let held = |holder: crate::addresses::Holder| match holder.holder.kind {
+            HolderKind::Service => {
+                Held { service: Some(holder.holder.key), load_balancer: holder.load_balancer }
+            }
+            HolderKind::LoadBalancer => {
+                Held { service: None, load_balancer: Some(holder.holder.key.name) }
+            }
+            HolderKind::ExternalIp => Held { service: None, load_balancer: None },
+        };
+        Self {
+            pool: record.content.pool,
+            holders: record.content.holders.into_iter().map(held).collect(),
+            epoch,
+            decided: Decided::default(),
+        }
+    }
+
+    pub(super) fn says_the_same(&self, other: &Self) -> bool {
+        self.pool == other.pool && self.holders == other.holders
+    }
+
+    fn load_balancers(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.holders.iter().filter_map(|it| it.load_balancer.as_ref())
+    }
+
+    /// The Services that hold it alone, so that endpoints say where it is served.
+    pub(super) fn alone(&self) -> impl Iterator<Item = &ObjectKey> {
+        let alone = self.holders.iter().filter(|it| it.load_balancer.is_none());
+        alone.filter_map(|it| it.service.as_ref())
+    }
+}
+
+/// What was decided for an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Decided {
+    pub(super) hold: bool,
+    pub(super) offer: Option<Candidate>,
+    /// Advertisement and prefix.
+    pub(super) routes: Vec<(Arc<str>, IpNet)>,
+    pub(super) why: Option<WhyNot>,
+}
+
+/// How an address is served on this node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Served {
+    No,
+    /// Also on all other nodes, as far as this one knows.
+    Everywhere,
+    /// Not on every node.
+    Here,
+}
+
+impl Announcements {
+    /// Decides for an address.
+    pub(super) fn decide(&self, address: IpAddr, entry: &Entry) -> Decided {
+        let no = |why| Decided { why: Some(why), ..Decided::default() };
+        if entry.holders.is_empty() {
+            return no(WhyNot::NoHolder);
+        }
+        let covering = || self.advertisements.values().filter(|it| self.covers(&it.covers, entry));
+        if covering().next().is_none() {
+            return no(WhyNot::NotAdvertised);
+        }
+        let hold = self.agents.values().any(|all| all.contains_key(&address));
+        let no = |why| Decided { hold, why: Some(why), ..Decided::default() };
+        let node = self.me();
+        let selecting = || covering().filter(|it| it.selects(node));
+        if selecting().next().is_none() {
+            return no(WhyNot::NodeNotSelected);
+        }
+        if node.excluded {
+            return no(WhyNot::NodeExcluded);
+        }
+        if node.leaving || self.leaving {
+            return no(WhyNot::NodeLeaving);
+        }
+        let served = self.served(address, entry);
+        if served == Served::No {
+            return no(WhyNot::NotServed);
+        }
+        // An unready node may be the only one that still works: the API server may be what is broken.
+        if node.is_doubtful() && self.served_elsewhere(address, entry) {
+            return no(WhyNot::NodeDoubtful);
+        }
+        let mut decided = Decided { hold, ..Decided::default() };
+        for advertisement in selecting() {
+            if let Some(l2) = &advertisement.l2 {
+                let preferred = l2.preferred.as_ref().is_some_and(|it| it.matches(&node.labels));
+                match &mut decided.offer {
+                    None => {
+                        let interfaces = l2.interfaces.clone();
+                        decided.offer = Some(Candidate { interfaces, preferred });
+                    }
+                    Some(offer) => {
+                        offer.preferred |= preferred;
+                        if l2.interfaces.is_empty() || offer.interfaces.is_empty() {
+                            offer.interfaces.clear();
+                        } else {
+                            offer.interfaces.extend(l2.interfaces.iter().cloned());
+                        }
+                    }
+                }
+            }
+            if let Some(bgp) = &advertisement.bgp {
+                let prefix = bgp.lengths.prefix(address);
+                decided.routes.push((advertisement.name.clone(), prefix));
+                // An aggregate leads to any node that announces it; only a host route leads to this one.
+                if served == Served::Here && prefix != IpNet::from(address) {
+                    decided.routes.push((advertisement.name.clone(), address.into()));
+                }
+            }
+        }
+        decided
+    }
+
+    fn covers(&self, covers: &Covers, entry: &Entry) -> bool {
+        let labels_match = |selector: &crate::objects::LabelSelector| {
+            let pool = entry.pool.as_ref().and_then(|pool| self.pools.get(pool));
+            pool.is_some_and(|(labels, _)| selector.matches(labels))
+        };
+        let by_pool = entry.pool.as_ref().is_some_and(|pool| covers.pools.contains(pool))
+            || covers.pool_selector.as_ref().is_some_and(labels_match);
+        let by_load_balancer =
+            || entry.load_balancers().any(|name| covers.load_balancers.contains(name));
+        let by_service = covers.services.as_ref().is_none_or(|selector| {
+            let mut services = entry.holders.iter().filter_map(|it| it.service.as_ref());
+            services.any(|key| {
+                let service = self.services.get(key);
+                service.is_some_and(|(service, _)| selector.matches(&service.labels))
+            })
+        });
+        by_service && (covers.is_everything() || by_pool || by_load_balancer())
+    }
+
+    fn served(&self, address: IpAddr, entry: &Entry) -> Served {
+        entry.holders.iter().fold(Served::No, |so_far, held| {
+            match (so_far, self.holder_served(address, held)) {
+                (Served::Everywhere, _) | (_, Served::Everywhere) => Served::Everywhere,
+                (Served::Here, _) | (_, Served::Here) => Served::Here,
+                (Served::No, Served::No) => Served::No,
+            }
+        })
+    }
+
+    fn holder_served(&self, address: IpAddr, held: &Held) -> Served {
+        let here = |it: bool| if it { Served::Here } else { Served::No };
+        match (&held.load_balancer, &held.service) {
+            (Some(load_balancer), _) => {
+                let agent = self.agents.get(load_balancer);
+                here(agent.and_then(|all| all.get(&address)).is_some_and(|open| *open))
+            }
+            (None, Some(key)) => {
+                let Some((service, _)) = self.services.get(key) else { return Served::No };
+                if !service.local_only {
+                    return if self.endpoints.any(key) { Served::Everywhere } else { Served::No };
+                }
+                let endpoint = self.endpoints.on(key, &self.node);
+                here(match (service.health_check_port, self.health.get(key)) {
+                    (None, _) => endpoint,
+                    // kube-proxy says when its rules are in place; slices run ahead of that.
+                    (Some(_), Some(Some(healthy))) => endpoint && *healthy,
+                    // Something else than kube-proxy forwards here, or nothing that can be asked.
+                    (Some(_), Some(None)) => endpoint,
+                    (Some(_), None) => false,
+                })
+            }
+            // An address of a single Pod is announced by what translates it.
+            (None, None) => Served::No,
+        }
+    }
+
+    /// Whether another node is certain to serve the address and may announce it.
+    fn served_elsewhere(&self, address: IpAddr, entry: &Entry) -> bool {
+        let may = |name: &Arc<str>| {
+            let node = self.nodes.get(name).map(|(node, _)| node);
+            *name != self.node
+                && self.speakers.contains(name)
+                && node.is_some_and(|node| {
+                    let mut all = self.advertisements.values();
+                    node.is_sound()
+                        && all.any(|it| self.covers(&it.covers, entry) && it.selects(node))
+                })
+        };
+        entry.holders.iter().any(|held| match (&held.load_balancer, &held.service) {
+            (Some(_), _) => self.served_at.get(&address).is_some_and(|nodes| nodes.iter().any(may)),
+            (None, Some(key)) => match self.services.get(key) {
+                Some((service, _)) if service.local_only => self.endpoints.nodes(key).any(may),
+                Some(_) => self.endpoints.any(key) && self.speakers.iter().any(may),
+                None => false,
+            },
+            (None, None) => false,
+        })
+    }
+}
+
+impl Advertisement {
+    /// Whether the node may announce.
+    fn selects(&self, node: &SpeakerNode) -> bool {
+        self.nodes.as_ref().is_none_or(|selector| selector.matches(&node.labels))
+    }
+}

@@ -1,0 +1,141 @@
+//! Nodes that should not announce, and nodes that should only if no other one does.
+
+use super::make::*;
+use crate::announce::*;
+
+fn world(objects: impl IntoIterator<Item = Object>) -> World {
+    let base = [
+        told(by_bgp("all")),
+        router(peer("tor")),
+        alone("192.0.2.7", "web"),
+        service("web"),
+        slice("web", &["a", "b"]),
+        Object::Node(node("a")),
+        Object::Node(node("b")),
+    ];
+    World::new(base.into_iter().chain(objects))
+}
+
+fn is_announced(world: &World) -> bool {
+    !world.network.prefixes("tor").is_empty()
+}
+
+fn doubtful() -> [SpeakerNode; 2] {
+    [SpeakerNode { ready: false, ..node("a") }, SpeakerNode { cordoned: true, ..node("a") }]
+}
+
+#[test]
+fn an_excluded_or_leaving_node_withdraws() {
+    for (no, why) in [
+        (SpeakerNode { excluded: true, ..node("a") }, WhyNot::NodeExcluded),
+        (SpeakerNode { leaving: true, ..node("a") }, WhyNot::NodeLeaving),
+    ] {
+        let mut world = world([]);
+        assert!(is_announced(&world));
+        world.apply(Object::Node(no));
+        assert!(!is_announced(&world));
+        assert_eq!(world.why("192.0.2.7"), Some(why));
+        world.apply(Object::Node(node("a")));
+        assert!(is_announced(&world));
+    }
+}
+
+#[test]
+fn a_speaker_that_leaves_withdraws_and_keeps_what_is_on_the_node() {
+    let mut world = world([behind("192.0.2.8", "api", "edge")]);
+    world.agent("edge", "192.0.2.8", true);
+    let effects = world.after(Event::Leave);
+    let withdraw = |prefix| Effect::Withdraw("tor".into(), net(prefix));
+    assert_eq!(effects, [withdraw("192.0.2.7/32"), withdraw("192.0.2.8/32")]);
+    assert_eq!(world.network.held, [ip("192.0.2.8")].into());
+}
+
+#[test]
+fn a_doubtful_node_withdraws_only_while_a_sound_one_serves() {
+    for no in doubtful() {
+        let mut world = world([Object::Node(no)]);
+        assert!(is_announced(&world), "no other speaker runs");
+        world.after(Event::Speaker("b".into(), true));
+        assert!(!is_announced(&world));
+        assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NodeDoubtful));
+        world.apply(Object::Node(SpeakerNode { ready: false, ..node("b") }));
+        assert!(is_announced(&world), "the other node is doubtful, too");
+        world.apply(Object::Node(node("b")));
+        assert!(!is_announced(&world));
+        world.after(Event::Speaker("b".into(), false));
+        assert!(is_announced(&world));
+    }
+}
+
+#[test]
+fn with_the_policy_local_a_sound_node_without_an_endpoint_does_not_serve() {
+    let [no, _] = doubtful();
+    let mut world = world([Object::Node(no), local("web", None), slice("web", &["a"])]);
+    world.after(Event::Speaker("b".into(), true));
+    assert!(is_announced(&world));
+    world.apply(slice("web", &["a", "b"]));
+    assert!(!is_announced(&world));
+}
+
+#[test]
+fn behind_an_agent_the_other_speaker_says_whether_it_serves() {
+    let [no, _] = doubtful();
+    let address = behind("192.0.2.7", "web", "edge");
+    let mut world = world([Object::Node(no), address]);
+    world.agent("edge", "192.0.2.7", true);
+    world.after(Event::Speaker("b".into(), true));
+    assert!(is_announced(&world));
+    world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+    assert!(!is_announced(&world));
+    world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), false));
+    assert!(is_announced(&world));
+}
+
+#[test]
+fn another_node_that_no_advertisement_selects_does_not_announce() {
+    let [no, _] = doubtful();
+    let mut here = by_bgp("all");
+    here.nodes = Some(selector("name", "a"));
+    let mut world = world([Object::Node(no), told(here)]);
+    world.after(Event::Speaker("b".into(), true));
+    assert!(is_announced(&world));
+}
+
+#[test]
+fn a_node_that_no_advertisement_selects_announces_nothing() {
+    let mut there = by_bgp("all");
+    there.nodes = Some(selector("name", "b"));
+    let world = world([told(there)]);
+    assert!(!is_announced(&world));
+    assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NodeNotSelected));
+}
+
+#[test]
+fn a_node_leaves_when_its_object_says_so_and_not_when_it_is_only_unready() {
+    for (it, leaves) in [
+        (node("a"), false),
+        (SpeakerNode { ready: false, ..node("a") }, false),
+        (SpeakerNode { cordoned: true, ..node("a") }, true),
+        (SpeakerNode { leaving: true, ..node("a") }, true),
+        (SpeakerNode { excluded: true, ..node("a") }, true),
+    ] {
+        assert_eq!(world([Object::Node(it.clone())]).machine.leaves(), leaves, "{it:?}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_node_object_announces() {
+    let mut world = world([]);
+    world.after(Event::Delete(Name::Node("a".into())));
+    assert!(is_announced(&world));
+}
+
+#[test]
+fn events_of_other_nodes_cost_a_sound_node_nothing() {
+    let mut world = world([]);
+    let visited = world.machine.visited();
+    world.after(Event::Speaker("b".into(), true));
+    world.apply(Object::Node(SpeakerNode { cordoned: true, ..node("b") }));
+    world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+    assert_eq!(world.machine.visited(), visited);
+}
