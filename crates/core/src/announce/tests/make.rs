@@ -149,10 +149,13 @@ pub(super) fn router(object: Peer) -> Object {
     Object::Peer(Arc::new(object))
 }
 
+/// The routes that a peer is told.
+type Told = BTreeMap<IpNet, Route>;
+
 /// What the effects so far have made of the network, which checks that each effect makes sense.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Network {
-    pub(super) peers: BTreeMap<Arc<str>, (Arc<Peer>, BTreeMap<IpNet, Route>)>,
+    pub(super) peers: BTreeMap<Arc<str>, (Arc<Peer>, Told)>,
     pub(super) offers: BTreeMap<IpAddr, Candidate>,
     pub(super) held: BTreeSet<IpAddr>,
     pub(super) refused: BTreeSet<IpNet>,
