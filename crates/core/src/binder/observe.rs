@@ -34,9 +34,7 @@ impl Binder {
                     let name = namespace.name;
                     let old = self.namespaces.insert(name.clone(), (labels.clone(), epoch));
                     if old.is_none_or(|(old, _)| old != labels) {
-                        // Classes may allow the namespace now.
-                        let its = self.pending.iter().filter(|age| age.key.namespace == name);
-                        self.dirty_claims.extend(its.cloned());
+                        self.namespace_changed(&name);
                     }
                 }
             },
@@ -85,6 +83,12 @@ impl Binder {
         self.dirty_lbs.extend(made.cloned());
     }
 
+    /// Enqueues the pending claims of a namespace: its labels decide which classes allow it.
+    fn namespace_changed(&mut self, name: &str) {
+        let its = self.pending.iter().filter(|age| &*age.key.namespace == name);
+        self.dirty_claims.extend(its.cloned());
+    }
+
     fn wants_changed(&mut self, claim: &ObjectKey) {
         self.touch_claim(claim);
         if let Some(claim) = self.claims.get(claim).map(|slot| slot.seen.clone()) {
@@ -109,7 +113,11 @@ impl Binder {
                     self.classes_changed();
                 }
             }
-            Kind::Namespace => _ = self.namespaces.remove(&key.name),
+            Kind::Namespace => {
+                if self.namespaces.remove(&key.name).is_some() {
+                    self.namespace_changed(&key.name);
+                }
+            }
             Kind::Consumer => {
                 if self.wanted.remove(key).is_some() {
                     self.wants_changed(key);

@@ -79,3 +79,24 @@ fn the_labels_of_a_namespace_concern_who_waits_there() {
     assert_eq!(api.home("shop/web").as_deref(), Some("lbc-u-shop-web"));
     assert_eq!(api.home("blog/web"), None);
 }
+
+#[test]
+fn the_claims_of_a_namespace_that_is_deleted_learn_that_no_class_allows_them() {
+    let allowed = crate::objects::AllowedNamespaces::Selector(label("team", "a"));
+    let unmakable = Some("no driver".into());
+    let bronze = Class { default: true, allowed, unmakable, ..class("bronze") };
+    let mut api = Api::new([], [claim("shop/web", Amounts::default())]).with_class(bronze);
+    let namespace = Namespace { name: "shop".into(), labels: [("team".into(), "a".into())].into() };
+    let apply = || Event::Apply(Box::new(Object::Namespace(namespace.clone())));
+    let why = |api: &Api| api.report("shop/web").message.to_string();
+    let delete = Event::Delete { kind: Kind::Namespace, key: key("shop"), uid: "".into() };
+    let relist = [Event::Begin(Kind::Namespace), Event::Done(Kind::Namespace)];
+    for events in [vec![delete], relist.to_vec()] {
+        api.tell(apply());
+        api.pass(30);
+        assert!(why(&api).contains("class bronze cannot make one: no driver"), "{}", why(&api));
+        events.into_iter().for_each(|event| api.tell(event));
+        api.pass(30);
+        assert!(why(&api).contains("class bronze does not allow this namespace"), "{}", why(&api));
+    }
+}
