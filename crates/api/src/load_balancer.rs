@@ -250,6 +250,7 @@ pub struct LoadBalancerStatus {
     pub ingress: Vec<IngressPoint>,
     /// How much of the capacity is taken by consumers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::quantity::sums")]
     pub allocated: Option<ResourceList>,
     /// The same in percent of the capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// (Ki Mi Gi Ti Pi) suffix. Fractions only where three digits still leave a whole amount.
 const PATTERN: &str = r"^([0-9]{1,18}|[0-9]{1,12}(\.[0-9]{1,3})?[kM]|[0-9]{1,6}(\.[0-9]{1,3})?[GT]|[0-9]{1,3}(\.[0-9]{1,3})?P|[0-9]{1,12}[KM]i|[0-9]{1,6}[GT]i|[0-9]{1,3}Pi)$";
 
+/// Whole sums of amounts, of any size.
+const SUM: &str = r"^[0-9]{1,39}([kMGTP]|[KMGTP]i)?$";
+
 /// Amounts of network resources.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -78,6 +81,29 @@ pub(crate) fn countable(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// The schema of sums of amounts, which the leader writes. Consumers of a load balancer without a capacity may together
+/// request more than any one amount.
+pub(crate) fn sums(_: &mut SchemaGenerator) -> Schema {
+    let sum = |what: &str| {
+        json_schema!({
+            "description": what,
+            "x-kubernetes-int-or-string": true,
+            "minimum": 0,
+            "maxLength": 41,
+            "pattern": SUM,
+        })
+    };
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "network-bandwidth": sum("Bits per second, as a Kubernetes quantity. Example: 10G."),
+            "network-iops": sum(
+                "Operations (requests or new connections) per second, as a Kubernetes quantity. Example: 100k.",
+            ),
+        },
+    })
+}
+
 /// Why a quantity has no exact whole value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
@@ -95,6 +121,17 @@ pub enum QuantityError {
 /// The exact value of a quantity that is a whole number, such as 1500 for `1.5k`.
 pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
     let text = quantity.0.as_str();
+    let amount = sum(text)?;
+    let too_large = || QuantityError::TooLarge(text.to_owned());
+    // An amount that the schema does not accept could not be recorded.
+    if !resources::Quantity(amount).is_accepted() {
+        return Err(too_large());
+    }
+    u64::try_from(amount).map_err(|_| too_large())
+}
+
+/// The exact value, of any size.
+fn sum(text: &str) -> Result<u128, QuantityError> {
     let unreadable = || QuantityError::Unreadable(text.to_owned());
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -123,8 +160,7 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
     if fraction.len() > 18 {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
-    let too_large = || QuantityError::TooLarge(text.to_owned());
-    let integer: u64 = integer.parse().map_err(|_| too_large())?;
+    let integer: Option<u128> = integer.parse().ok();
     let decimals = 10u128.pow(fraction.len() as u32);
     let parts =
         if fraction.is_empty() { 0 } else { fraction.parse::<u128>().map_err(|_| unreadable())? };
@@ -132,16 +168,11 @@ pub fn whole(quantity: &Quantity) -> Result<u64, QuantityError> {
     if !parts.is_multiple_of(decimals) {
         return Err(QuantityError::Fraction(text.to_owned()));
     }
-    let amount = u128::from(integer) * unit + parts / decimals;
-    // An amount that cannot be written exactly would be recorded as another one.
-    if !resources::Quantity(amount).is_exact() {
-        return Err(too_large());
-    }
-    u64::try_from(amount).map_err(|_| too_large())
+    let whole = integer.and_then(|it| it.checked_mul(unit)?.checked_add(parts / decimals));
+    whole.ok_or_else(|| QuantityError::TooLarge(text.to_owned()))
 }
 
-/// An amount as a quantity that the schema accepts, in the largest decimal unit of which it is a multiple. A sum that
-/// no quantity can express becomes the next larger one that can.
+/// An amount or a sum as a quantity, exact and as people write it.
 pub fn written(amount: u128) -> Quantity {
     Quantity(resources::Quantity(amount).to_string())
 }
@@ -201,11 +232,21 @@ mod tests {
             (2_000, "2k"),
             (10_000_000_000, "10G"),
             (1_048_576, "1Mi"),
-            (u128::MAX, "999999Ti"),
+            (999_999 << 40, "999999Ti"),
+            // Beyond what one amount may be.
+            (1_000_000 << 40, "1000000Ti"),
+            (3 * 999 * 10u128.pow(15), "2997P"),
+            (1_000_000_000_000_000_001, "1000000000000000001"),
+            (u128::MAX, "340282366920938463463374607431768211455"),
         ];
         for (amount, text) in cases {
             assert_eq!(written(amount).0, text);
+            assert_eq!(sum(text), Ok(amount));
         }
+        assert_eq!(
+            sum("340282366920938463463374607431768211456Ki"),
+            Err(QuantityError::TooLarge("340282366920938463463374607431768211456Ki".to_owned()))
+        );
     }
 
     proptest! {
@@ -223,6 +264,19 @@ mod tests {
         ) {
             if let Ok(amount) = read(&text) {
                 prop_assert_eq!(whole(&written(amount.into())), Ok(amount), "{}", text);
+            }
+        }
+
+        #[test]
+        fn a_sum_of_any_size_is_written_so_that_it_is_read_again_and_the_schema_of_sums_takes_it(
+            few in 0u128..1 << 20, unit in 0u32..100, any: u128,
+        ) {
+            let schema = regex::Regex::new(SUM).unwrap();
+            for amount in [few << unit, any, few * 10u128.pow(unit % 30)] {
+                let text = written(amount).0;
+                prop_assert_eq!(sum(&text), Ok(amount), "{}", &text);
+                prop_assert!(schema.is_match(&text), "{}", &text);
+                prop_assert_eq!(&written(sum(&text).unwrap()).0, &text);
             }
         }
 

@@ -42,14 +42,15 @@ const UNITS: [(&str, u128, u128); 11] = [
     ("", 999_999_999_999_999_999, 1),
 ];
 
-/// An amount as people write it: a Kubernetes quantity that the schema accepts, in the largest decimal unit of which it
-/// is a multiple. A sum that no quantity can express becomes the next larger one that can.
+/// An amount as people write it: a Kubernetes quantity that the schema of amounts accepts, in the largest decimal unit of
+/// which it is a multiple. An amount beyond that, such as a sum, is written in the unit that gives the shortest number.
+/// Either way it is exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantity(pub u128);
 
 impl Quantity {
-    /// Whether a quantity can express exactly this amount.
-    pub fn is_exact(self) -> bool {
+    /// Whether the schema of amounts accepts exactly this amount. Sums have a wider schema.
+    pub fn is_accepted(self) -> bool {
         self.unit().is_some()
     }
 
@@ -64,8 +65,11 @@ impl Quantity {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (suffix, most, unit) = self.unit().unwrap_or(("Ti", 999_999, 1 << 40));
-        write!(f, "{}{suffix}", self.0.div_ceil(unit).min(most))
+        let Self(amount) = *self;
+        let divisors = UNITS.iter().filter(|(_, _, unit)| amount.is_multiple_of(*unit));
+        let shortest = || divisors.max_by_key(|(_, _, unit)| *unit).copied();
+        let (suffix, _, unit) = self.unit().or_else(shortest).unwrap_or(("", 0, 1));
+        write!(f, "{}{suffix}", amount / unit)
     }
 }
 
