@@ -1,31 +1,32 @@
 //! Facts about a cluster from its lists: what the planner decides about them, what is recorded, and what
 //! agents report. Pure.
 
+mod processes;
+mod recorded;
+mod settings;
+mod telling;
+
+pub(super) use processes::{Agent, Agents, Holder};
+pub(super) use recorded::Recorded;
+
 use super::list::Lists;
 use super::pooled::{Pooled, Told};
 use super::words::Certificate;
-use bowline_api::provisioned_objects::Made;
-use bowline_api::{
-    Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
-};
-use bowline_core::addresses::{AddressState, HolderKind, HolderRef, Record};
-use bowline_core::hash::PlanHash;
-use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_api::{Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, convert};
+use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::objects;
 use bowline_core::outcome::{Outcome, Problem, Reason, quote};
 use bowline_core::plan::{CertificateRef, Fragment, Site, SiteTls};
-use bowline_core::planner::{self, Config, Event, Grant, Kind, Object, Planner};
-use bowline_core::provision::Reach;
-use bowline_core::replicas::{Entry, Heard, Joint, Said};
-use bowline_core::update::Refusal;
-use bowline_runtime::lease;
-use k8s_openapi::api::coordination::v1::Lease;
+use bowline_core::planner::Planner;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::jiff::Timestamp;
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use processes::{agents, holder};
+use recorded::recorded;
+use settings::{guessed, settings};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use telling::{admit, hostnames, tell};
 
 /// The facts about a cluster.
 pub(crate) struct Facts {
@@ -52,46 +53,6 @@ pub(crate) struct Facts {
     /// Whether Secrets could be read; if not, nothing is said about certificates.
     pub(super) knows_secrets: bool,
     pub(super) notes: Vec<String>,
-}
-
-/// What Plan objects hold for one load balancer.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Recorded {
-    /// The fragments, in their parts, by consumer.
-    pub(super) fragments: BTreeMap<ConsumerRef, Vec<Fragment>>,
-    /// The hash of all fragments.
-    pub(super) hash: PlanHash,
-}
-
-/// The holder of a Lease, and how long it has been silent. The clocks of its machine and of this one may
-/// differ, so only the leader, which measures with one clock, decides whether it is alive.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Holder {
-    pub(super) identity: String,
-    /// The version of its program. None: earlier versions do not say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) version: Option<String>,
-    /// Seconds since its last renewal, by the clock of this machine.
-    pub(super) silent_seconds: i64,
-    /// Whether that is longer than the Lease lasts.
-    pub(super) overdue: bool,
-}
-
-/// The report of one agent of a load balancer.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Agent {
-    /// None: it has left.
-    pub(super) holder: Option<Holder>,
-    pub(super) said: Said,
-}
-
-/// The agents of a load balancer.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Agents {
-    pub(super) all: Vec<Agent>,
-    /// Their joint report.
-    pub(super) joint: Joint,
 }
 
 impl Facts {
@@ -242,223 +203,4 @@ impl Facts {
 
 fn by_key<K: Ord, V>(all: Vec<V>, key: impl Fn(&V) -> K) -> BTreeMap<K, V> {
     all.into_iter().map(|one| (key(&one), one)).collect()
-}
-
-/// The settings of the controllers of a cluster, from their Lease. None: the Lease does not have them.
-fn settings(lease: &Lease) -> Option<Config> {
-    let annotation = |key: &str| lease.metadata.annotations.as_ref()?.get(key);
-    Some(Config {
-        default_class: annotation(names::ANNOTATION_DEFAULT_CLASS)? == "true",
-        default_load_balancer: annotation(names::ANNOTATION_DEFAULT_LOAD_BALANCER)
-            .filter(|name| !name.is_empty())
-            .map(|name| name.as_str().into()),
-    })
-}
-
-/// The note that settings are guessed, unless all are given.
-fn guessed(default_class: Option<bool>, default_load_balancer: Option<&str>) -> Option<String> {
-    let class = default_class.is_none().then_some("--default-class=false");
-    let name = default_load_balancer.is_none().then_some("no --default-load-balancer");
-    let taken: Vec<_> = class.into_iter().chain(name).collect();
-    (!taken.is_empty()).then(|| {
-        format!(
-            "The settings of the controllers are not known. Assumed: {}. Give these flags, or name Bowline's own \
-             namespace with --system-namespace.",
-            taken.join(" and ")
-        )
-    })
-}
-
-fn tell(planner: &mut Planner, lists: &Lists, agents: &BTreeMap<String, Agents>) {
-    let mut kind = |kind: Kind, objects: &mut dyn Iterator<Item = Object>| {
-        planner.handle(Event::Begin(kind));
-        for object in objects {
-            planner.handle(Event::Apply(Box::new(object)));
-        }
-        planner.handle(Event::Done(kind));
-    };
-    let secrets = lists.secrets.iter().flatten();
-    kind(
-        Kind::LoadBalancer,
-        &mut lists.load_balancers.iter().map(convert::load_balancer).map(Object::LoadBalancer),
-    );
-    kind(Kind::Claim, &mut lists.claims.iter().map(convert::claimed).map(Object::Claim));
-    kind(
-        Kind::Namespace,
-        &mut lists.namespaces.iter().map(convert::namespace).map(Object::Namespace),
-    );
-    kind(
-        Kind::IngressClass,
-        &mut lists.classes.iter().map(convert::ingress_class).map(Object::IngressClass),
-    );
-    kind(
-        Kind::TlsSecret,
-        &mut secrets.map(|secret| Object::TlsSecret(convert::tls_secret(secret).0)),
-    );
-    kind(Kind::Service, &mut lists.services.iter().map(convert::service).map(Object::Service));
-    kind(Kind::Ingress, &mut lists.ingresses.iter().map(convert::ingress).map(Object::Ingress));
-    for (name, agent) in agents {
-        planner.handle(Event::Reported(name.as_str().into(), agent.joint.addresses.clone()));
-        let unserved = agent.joint.refused.iter().filter_map(Refusal::unserved).collect();
-        planner.handle(Event::Unserved(name.as_str().into(), unserved));
-    }
-    // A load balancer that a class made is reached at the address of its Service, as its status shows.
-    for lb in lists.load_balancers.iter().filter(|lb| Made::of(lb).is_some()) {
-        let points = lb.status.iter().flat_map(|status| &status.ingress);
-        let reach =
-            Reach { addresses: points.filter_map(|it| it.ip).collect(), hostnames: hostnames(lb) };
-        planner.handle(Event::Reported(
-            lb.metadata.name.as_deref().unwrap_or_default().into(),
-            reach.listeners(),
-        ));
-    }
-    for ((kind, key), grant) in grants(lists) {
-        planner.handle(Event::Granted(kind, key, grant));
-    }
-    // A consumer keeps the ports and hosts that are recorded for it.
-    for plan in &lists.plans {
-        if let Some(index) = index(plan) {
-            let lb = plan.spec.load_balancer.as_str();
-            let held = plan.spec.held();
-            let held = held.iter().map(AsRef::as_ref);
-            planner.handle(Event::Recorded(planner::Record::new(lb, index, held)));
-        }
-    }
-}
-
-/// The host names of a load balancer that a class made, as its status shows.
-fn hostnames(lb: &LoadBalancer) -> Vec<Arc<str>> {
-    let made = lb.status.iter().filter(|_| Made::of(lb).is_some());
-    let points = made.flat_map(|status| &status.ingress);
-    points.filter_map(|it| Some(it.hostname.as_deref()?.into())).collect()
-}
-
-/// Gives consumers the seats that are recorded, on load balancers that count seats.
-fn admit(planner: &mut Planner, lists: &Lists, now: Timestamp) {
-    use bowline_core::admission::{self, Admission};
-    let mut machine = Admission::new();
-    let now = now.as_second();
-    for seating in lists.load_balancers.iter().filter_map(convert::seating) {
-        machine.handle(admission::Event::LoadBalancer(Box::new(seating)), now);
-    }
-    for want in planner.wants().into_iter().filter_map(|(_, want)| want) {
-        machine.handle(admission::Event::Wants(want), now);
-    }
-    for kind in admission::Kind::ALL {
-        machine.handle(admission::Event::Done(kind), now);
-    }
-    let changes = machine.take(now);
-    for (consumer, lb, amounts) in changes.stays {
-        planner.handle(Event::Stays(consumer, lb, amounts));
-    }
-    for (consumer, decision) in changes.decisions {
-        planner.handle(Event::Admitted(consumer, decision));
-    }
-}
-
-/// The addresses that Services and load balancers have from pools, from the Address objects. These do not
-/// say which of their holders drain; if pools can be read, the machine decides that.
-fn grants(lists: &Lists) -> BTreeMap<(ConsumerKind, ObjectKey), Grant> {
-    let services = lists.services.iter().map(|it| &it.metadata.uid);
-    let balancers = lists.load_balancers.iter().map(|it| &it.metadata.uid);
-    let live: BTreeSet<&str> = services.chain(balancers).flatten().map(String::as_str).collect();
-    let mut all: BTreeMap<(ConsumerKind, ObjectKey), Grant> = BTreeMap::new();
-    for Record { address, content, .. } in lists.addresses.iter().filter_map(convert::record) {
-        // An object that had the same name before holds nothing any more.
-        for HolderRef { kind, key, .. } in content
-            .holders
-            .into_iter()
-            .map(|it| it.holder)
-            .filter(|holder| live.contains(&*holder.uid))
-        {
-            let kind = match kind {
-                HolderKind::Service => ConsumerKind::Service,
-                HolderKind::LoadBalancer => ConsumerKind::LoadBalancer,
-                HolderKind::ExternalIp => continue,
-            };
-            let grant = all.entry((kind, key)).or_default();
-            match content.state {
-                AddressState::Draining { .. } => grant.draining.push(address),
-                _ => grant.addresses.push(address),
-            }
-        }
-    }
-    all
-}
-
-/// The index of a Plan among those of its load balancer. None: the leader did not create it.
-fn index(plan: &Plan) -> Option<u32> {
-    names::plan_index(plan.metadata.name.as_deref()?)
-}
-
-fn recorded(lists: &Lists) -> BTreeMap<Arc<str>, Recorded> {
-    let mut all: BTreeMap<Arc<str>, Recorded> = BTreeMap::new();
-    // A fragment in two Plans counts once, from the Plan with the lower index, as for agents.
-    let mut plans: Vec<_> = lists.plans.iter().filter_map(|it| Some((index(it)?, it))).collect();
-    plans.sort_by_key(|(index, _)| *index);
-    for (_, plan) in plans {
-        let recorded = all.entry(plan.spec.load_balancer.as_str().into()).or_default();
-        for fragment in &plan.spec.fragments {
-            let parts = recorded.fragments.entry(fragment.consumer.clone()).or_default();
-            if parts.iter().all(|other| other.part != fragment.part) {
-                parts.push(fragment.clone());
-                recorded.hash = recorded.hash.plus(PlanHash::of(fragment));
-            }
-        }
-    }
-    for parts in all.values_mut().flat_map(|recorded| recorded.fragments.values_mut()) {
-        parts.sort_by_key(|fragment| fragment.part);
-    }
-    all
-}
-
-fn agents(lists: &Lists, now: Timestamp) -> BTreeMap<String, Agents> {
-    let names = lists.load_balancers.iter().filter_map(|lb| lb.metadata.name.as_deref());
-    let agents = |name: &str| {
-        let entries = lease::entries(lists.lease(&names::agent_lease(name))?);
-        let mut all: Vec<_> = entries.iter().map(|entry| agent(entry, now)).collect();
-        // The agent with the latest renewal is first.
-        all.sort_by_key(|it| it.holder.as_ref().map_or(i64::MAX, |holder| holder.silent_seconds));
-        // If some agents have renewed in time, an agent that has not does not count. Whether a single agent
-        // is alive is the leader's decision.
-        let heard = |entry: &Entry| {
-            let silent = u64::try_from(silent_seconds(entry, now)).unwrap_or_default();
-            match silent {
-                it if it <= entry.lasts.as_secs() => Heard::Live,
-                it if it <= 2 * entry.lasts.as_secs() => Heard::Silent,
-                _ => Heard::Lost,
-            }
-        };
-        let joint = Joint::of(entries.iter().map(|entry| (entry, heard(entry))));
-        Some((name.to_owned(), Agents { all, joint }))
-    };
-    names.filter_map(agents).collect()
-}
-
-/// How long ago an agent renewed its entry, by the clock of this machine.
-fn silent_seconds(entry: &Entry, now: Timestamp) -> i64 {
-    let renewed: Option<Timestamp> = entry.renewed.parse().ok();
-    renewed.map_or(0, |at| now.as_second() - at.as_second()).max(0)
-}
-
-fn agent(entry: &Entry, now: Timestamp) -> Agent {
-    let silent_seconds = silent_seconds(entry, now);
-    let overdue = u64::try_from(silent_seconds).is_ok_and(|it| it > entry.lasts.as_secs());
-    let version = entry.said.version.as_deref().map(str::to_owned);
-    let holder = Holder { identity: entry.agent.to_string(), version, silent_seconds, overdue };
-    Agent { holder: entry.left.is_none().then_some(holder), said: entry.said.clone() }
-}
-
-fn holder(lease: &Lease, now: Timestamp) -> Option<Holder> {
-    let spec = lease.spec.as_ref()?;
-    let identity = spec.holder_identity.clone().filter(|name| !name.is_empty())?;
-    let silent_seconds = now.as_second() - spec.renew_time.as_ref()?.0.as_second();
-    let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
-    let annotations = lease.metadata.annotations.as_ref();
-    Some(Holder {
-        identity,
-        version: annotations.and_then(|all| all.get(names::ANNOTATION_VERSION)).cloned(),
-        silent_seconds: silent_seconds.max(0),
-        overdue: silent_seconds > duration,
-    })
 }

@@ -35,6 +35,7 @@ mod conditions;
 mod entry;
 mod external_ip;
 mod grant;
+mod holdings;
 mod ledger;
 mod machine;
 mod observe;
@@ -63,6 +64,7 @@ mod tests;
 
 pub use conditions::{assigned, from_name};
 pub use external_ip::{ExternalIpPhase, ExternalIpStatus};
+pub use holdings::{Holding, holdings};
 pub use machine::Addresses;
 pub use pool::{AllocateTo, Pool};
 pub use range::{Range, RangeError};
