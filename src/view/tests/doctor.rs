@@ -80,6 +80,23 @@ Nothing is wrong.
 }
 
 #[test]
+fn an_agent_that_is_missing_is_started_with_the_driver_that_its_load_balancer_needs() {
+    let mut lists = settled();
+    lists.leases.truncate(1);
+    lists.load_balancers[0] = object(json!({
+        "metadata": {"name": "local", "uid": "l"},
+        "spec": {
+            "bareMetalLoadBalancer": {"type": "Haproxy", "serviceName": "haproxy"},
+            "addresses": ["127.0.0.1"], "allowedNamespaces": {"from": "All"},
+        },
+    }));
+    let alone = Installation { facts: Ok(facts(lists)), ..sound() };
+    let remedy =
+        "start it: bowline agent --load-balancer local --driver haproxy, or kubectl get pods";
+    finds(&alone, "Agents load balancer local has no agent: nothing carries its traffic", remedy);
+}
+
+#[test]
 fn kinds_that_are_missing_or_of_another_version_are_named() {
     let mut kinds = bowline_api::crds::all();
     kinds.retain(|it| it.spec.names.kind != "Plan");
