@@ -2,6 +2,7 @@
 //! the command line or the environment says wins over the file. This turns the file into arguments before the command
 //! line is read; `cli` calls it. It knows no flag by name: the command tells which there are.
 
+use bowline_core::nearest::nearest;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde_json::Value;
@@ -121,10 +122,8 @@ fn of(name: &str, value: &Value, flag: &Arg) -> Result<Vec<String>, String> {
 fn unknown(name: &str, flags: &[&Arg]) -> String {
     let names = flags.iter().filter(|it| !it.is_hide_set()).filter_map(|it| it.get_long());
     let names = names.filter(|it| !NOT_IN_FILES.contains(it));
-    let written = name.trim_start_matches('-').replace('_', "-").to_ascii_lowercase();
-    let near = |it: &&str| strsim::jaro_winkler(&it.replace('-', ""), &written.replace('-', ""));
-    let best = names.max_by(|one, other| near(one).total_cmp(&near(other)));
-    match best.filter(|it| near(it) > 0.7) {
+    let written = name.trim_start_matches('-').replace('_', "-");
+    match nearest(&written, names) {
         Some(best) => format!("unknown flag {name:?}; did you mean {best:?}?"),
         None => {
             format!("unknown flag {name:?}; the file has the long flags of --help, without dashes")
@@ -195,6 +194,7 @@ mod tests {
             |name: &str, best: &str| format!("unknown flag {name:?}; did you mean {best:?}?");
         assert_eq!(said("loadBalancer: edge"), near("loadBalancer", "load-balancer"));
         assert_eq!(said("--admin: x"), near("--admin", "admin"));
+        assert_eq!(said("load_balancer: edge"), near("load_balancer", "load-balancer"));
         assert_eq!(said("acces-log: true"), near("acces-log", "access-log"));
         assert!(
             said("zzz: 1").starts_with("unknown flag \"zzz\"; the file has"),
