@@ -45,6 +45,7 @@ mod up;
 mod version;
 
 use crate::visible::visible;
+use bowline_runtime::causes::own_text;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use say::complain;
 use std::ffi::OsString;
@@ -95,7 +96,7 @@ impl Command {
 /// An error and its causes, each once: many errors repeat their cause in their own words.
 fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    for cause in error.chain().map(own_text) {
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {

@@ -5,6 +5,7 @@ use bowline_api::external_ip::ExternalIP;
 use bowline_api::{
     Address, AddressPool, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
 };
+use bowline_runtime::causes::causes;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -70,7 +71,7 @@ pub(crate) enum ListError {
     )]
     Unreachable(String),
     /// It did not answer as a cluster does.
-    #[error("cannot list {what}: {source}")]
+    #[error("cannot list {what}: {}", causes(source))]
     Failed {
         /// The kind, in the plural.
         what: String,

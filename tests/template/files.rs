@@ -92,6 +92,8 @@ fn once_writes_notifies_and_ends_with_success_or_failure() {
         site.endpoints("web", &["10.9.8.7".parse().unwrap()]).await;
         let mut good = site.start(&["--once", "--notify", &site.counter()]).await;
         assert_eq!(good.process.wait(), Some(0), "{}", good.process.log());
+        let log = good.process.log();
+        assert!(!log.contains("ended by itself"), "an orderly end is no error: {log}");
         assert_eq!(site.text("out"), "web 00000000_81_tcp_http 10.9.8.7:8080\n");
         assert_eq!(site.count(), 1);
         let mut same = site.start(&["--once", "--notify", &site.counter()]).await;

@@ -172,6 +172,7 @@ fn a_slip_in_a_file_is_named_with_its_place_and_nothing_is_left_running() {
         let (code, said) = refusal(name, &text);
         assert_eq!(code, 1, "{name}: {said}");
         assert!(said.contains(place), "{name}: {place:?} is missing in {said}");
+        assert!(!said.contains("Status {") && !said.contains("ApiError"), "{name}: {said}");
     }
 }
 

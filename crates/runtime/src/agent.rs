@@ -94,7 +94,8 @@ async fn serve<D: Driver>(
     first_plan: String,
 ) -> Result<(), RoleError> {
     let mut tasks = Keeper::new(&context);
-    let (sender, heard) = mpsc::channel(4096);
+    // It outlives the tasks: one that cannot send any more would count as ended by itself.
+    let (sender, mut heard) = mpsc::channel(4096);
     watches::follow(&client, &options, &context, &sender, &mut tasks);
     let first = Said {
         addresses: options.addresses.clone(),
@@ -141,7 +142,7 @@ async fn serve<D: Driver>(
         load_balancer: options.load_balancer.clone(),
         first_plan,
     };
-    let worked = agent.work(heard, sender, &mut tasks).await;
+    let worked = agent.work(&mut heard, sender, &mut tasks).await;
     // Before the tasks have ended: after that another agent may already count under this name.
     context.metrics.forget(&options.load_balancer);
     tasks.shutdown().await;
@@ -210,7 +211,7 @@ struct Agent<D> {
 impl<D: Driver> Agent<D> {
     async fn work(
         &mut self,
-        mut heard: mpsc::Receiver<Heard>,
+        heard: &mut mpsc::Receiver<Heard>,
         sender: mpsc::Sender<Heard>,
         tasks: &mut Keeper,
     ) -> Result<(), RoleError> {

@@ -2,6 +2,7 @@
 //! merge patch. Server-side apply would be better, but the embedded API does not have it yet. `bowline up` and
 //! `embedded` use it.
 
+use crate::causes::causes;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams, Request, ValidationDirective};
 use kube::core::GroupVersionKind;
 use kube::discovery::{self, ApiResource, Scope};
@@ -27,7 +28,7 @@ pub enum ApplyError {
     #[error("not a Kubernetes object: {0}")]
     Unreadable(String),
     /// The API has no such kind.
-    #[error("the API serves no {kind} in {api_version}: {source}")]
+    #[error("the API serves no {kind} in {api_version}: {}", causes(source))]
     UnknownKind {
         /// Its kind.
         kind: String,
@@ -37,7 +38,7 @@ pub enum ApplyError {
         source: Box<Error>,
     },
     /// The API refused it.
-    #[error("{what}: {source}")]
+    #[error("{what}: {}", causes(source))]
     Refused {
         /// `Kind namespace/name`.
         what: String,

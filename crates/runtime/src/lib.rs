@@ -7,7 +7,7 @@ pub mod agent;
 pub mod agents_page;
 mod api_timeout;
 pub mod apply;
-mod causes;
+pub mod causes;
 mod clock;
 pub mod controller;
 pub mod dns;

@@ -3,6 +3,7 @@
 //! object, MetalLB's or Bowline's. `bowline controller --import-metallb` calls it; [`bowline_api::metallb`]
 //! decides what a pool becomes.
 
+use crate::causes::causes;
 use bowline_api::metallb::{self, IPAddressPool, Loss};
 use bowline_api::{AddressPool, names};
 use k8s_openapi::api::core::v1::Pod;
@@ -40,7 +41,7 @@ pub enum ImportError {
     )]
     Running(String),
     /// The API refused something.
-    #[error("cannot {doing}: {source}")]
+    #[error("cannot {doing}: {}", causes(source))]
     Api {
         /// What Bowline did.
         doing: String,

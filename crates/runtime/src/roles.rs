@@ -3,6 +3,7 @@
 
 use crate::admin::Readiness;
 use crate::agents_page::AgentsPage;
+use crate::causes::causes;
 use crate::dns::{DnsError, DnsOptions};
 use crate::metrics::Metrics;
 use crate::observe::Changes;
@@ -181,7 +182,7 @@ impl AgentOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum RoleError {
     /// Something that the role needs first cannot be got from the API.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {}", causes(source))]
     Api {
         /// What was being done.
         doing: String,

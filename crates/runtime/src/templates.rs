@@ -80,7 +80,8 @@ pub async fn run(
     context: Context,
 ) -> Result<(), RoleError> {
     context.readiness.awaits(FIRST);
-    let (sender, heard) = mpsc::channel(4096);
+    // It outlives the tasks: one that cannot send any more would count as ended by itself.
+    let (sender, mut heard) = mpsc::channel(4096);
     let mut tasks = Keeper::new(&context);
     follow(&client, &context, &sender, &mut tasks);
     drop(sender);
@@ -113,7 +114,7 @@ pub async fn run(
     };
     // Files stay in place when this role ends, so it may end when a task that it needs panics.
     let done = tokio::select! {
-        done = role.work(heard) => done,
+        done = role.work(&mut heard) => done,
         what = alarm.rings() => Err(RoleError::Ended(what)),
     };
     tasks.shutdown().await;
@@ -198,7 +199,7 @@ struct Role {
 }
 
 impl Role {
-    async fn work(&mut self, mut heard: mpsc::Receiver<Event>) -> Result<(), RoleError> {
+    async fn work(&mut self, heard: &mut mpsc::Receiver<Event>) -> Result<(), RoleError> {
         let context = self.context.clone();
         let mut batch = Vec::new();
         let mut unwritten: Option<Burst<Instant>> = None;

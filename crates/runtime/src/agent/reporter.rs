@@ -4,6 +4,7 @@
 use super::memory::Contact;
 use crate::agents_page::{Place, Reporting};
 use crate::api_timeout::answer;
+use crate::causes::causes;
 use crate::lease;
 use crate::metrics::Metrics;
 use crate::random;
@@ -85,7 +86,12 @@ impl Reporter {
                     // At a start the namespace may not exist yet, so the first failures are no error.
                     if backoff.failures() > 2 {
                         self.metrics.error("Lease");
-                        tracing::warn!(lease = self.name, %error, ?wait, "cannot write the report into the Lease");
+                        tracing::warn!(
+                            lease = self.name,
+                            error = causes(&error),
+                            ?wait,
+                            "cannot write the report into the Lease"
+                        );
                     }
                     tokio::time::sleep(wait).await;
                     if report.has_changed().is_err() {

@@ -14,6 +14,7 @@ use super::state::State;
 use super::target::{Next, Target, Tried};
 use super::write_queue::{self, Lane, Waiting, Work};
 use super::writer::{Failure, Reply, Writer};
+use crate::causes::causes;
 use crate::clock;
 use crate::elect::Leadership;
 use crate::event_recorder::EventRecorder;
@@ -301,7 +302,7 @@ impl Turn {
                     self.state.outbox.enqueue(target);
                 }
             }
-            Err(Failure::Other(error)) => self.failed(target, &tried, &error),
+            Err(Failure::Other(error)) => self.failed(target, &tried, &causes(&error)),
         }
     }
 

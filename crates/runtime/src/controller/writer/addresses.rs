@@ -4,6 +4,7 @@
 
 use super::{Reply, Writer, params};
 use crate::api_timeout::answer;
+use crate::causes::causes;
 use bowline_api::address::{Address, address_name};
 use bowline_api::external_ip::ExternalIP;
 use bowline_api::{LoadBalancer, convert};
@@ -123,7 +124,7 @@ fn is_kept(sent: &Address, after: &Address) -> bool {
 }
 
 fn failed(address: IpAddr, error: &Error) -> addresses::Written {
-    tracing::warn!(%address, %error, "cannot write an Address");
+    tracing::warn!(%address, error = causes(error), "cannot write an Address");
     addresses::Written::Failed
 }
 

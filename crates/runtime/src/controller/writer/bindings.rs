@@ -5,6 +5,7 @@
 use super::super::shown::{ClaimShown, LoadBalancerShown, Shown};
 use super::{Failure, Reply, Writer, params, patch_params};
 use crate::api_timeout::answer;
+use crate::causes::causes;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, convert};
 use bowline_core::binder::{self, Id, Subject};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -237,7 +238,7 @@ where
     if conflict && let Ok(found) = answer(api.get_opt(name)).await {
         return StepReply::Conflict(found.as_ref().map(shown));
     }
-    tracing::warn!(name, %error, "cannot write what binds a claim");
+    tracing::warn!(name, error = causes(&error), "cannot write what binds a claim");
     match error {
         Error::Api(status) if !conflict => StepReply::Refused(status.message.as_str().into()),
         _ => StepReply::Failed,
