@@ -94,6 +94,11 @@ impl Look {
         Ok(patiently(AddressLists::read(client)).await?)
     }
 
+    /// Whether people read it.
+    pub(super) fn is_text(&self) -> bool {
+        self.output == Output::Text
+    }
+
     /// Prints in the requested form.
     pub(super) fn print(&self, view: &impl View) -> anyhow::Result<()> {
         print(self.output, view)

@@ -36,7 +36,9 @@ mod sense;
 mod signals;
 mod status;
 mod template;
+mod terminal;
 mod tmpfs;
+mod top;
 #[cfg(not(feature = "apiserver"))]
 #[path = "no_up.rs"]
 mod up;
@@ -76,6 +78,7 @@ enum Command {
     Explain(explain::Explain),
     Status(status::StatusCommand),
     Doctor(doctor::Doctor),
+    Top(top::Top),
     Crds(crds::Crds),
     Completion(completion::Completion),
     Man(completion::Manual),
@@ -88,6 +91,8 @@ impl Command {
     fn log_level(&self) -> &'static str {
         match self {
             Self::Controller(_) | Self::Agent(_) => "info",
+            // It shows what fails, and a line of a log would stand across it.
+            Self::Top(_) => "off",
             _ => "warn",
         }
     }
@@ -155,6 +160,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Doctor(command) => command.run(),
+        Command::Top(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Crds(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Completion(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Man(command) => command.run().map(|()| ExitCode::SUCCESS),
@@ -209,6 +215,8 @@ mod tests {
             ("controller", "kubeconfig", Some("Cluster")),
             ("status", "namespace", None),
             ("status", "system-namespace", Some("Cluster")),
+            ("top", "namespace", None),
+            ("top", "interval", None),
         ] {
             assert_eq!(heading(command, flag), expected, "{command} --{flag}");
         }

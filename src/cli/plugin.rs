@@ -2,7 +2,7 @@
 //! that look at a cluster, with kubectl's names for its flags, and says `kubectl bowline` in its help. `cli` asks it
 //! how the program was called.
 
-use super::{Cli, Command, doctor, explain, log, plan, status, version};
+use super::{Cli, Command, doctor, explain, log, plan, status, top, version};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -28,6 +28,7 @@ enum Looking {
     Explain(explain::Explain),
     Plan(plan::PlanCommand),
     Doctor(doctor::Doctor),
+    Top(top::Top),
     Version(version::VersionCommand),
 }
 
@@ -59,6 +60,7 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
         Looking::Explain(command) => Command::Explain(command),
         Looking::Plan(command) => Command::Plan(command),
         Looking::Doctor(command) => Command::Doctor(command),
+        Looking::Top(command) => Command::Top(command),
         Looking::Version(command) => Command::Version(command),
     };
     Ok(Cli { command, log })
@@ -86,6 +88,7 @@ mod tests {
             "kubectl-bowline status --context a --kubeconfig f",
             "kubectl-bowline explain svc/web -n shop",
             "kubectl-bowline plan --namespace shop",
+            "kubectl-bowline top --once -n shop",
         ] {
             assert!(said(line).is_ok(), "{line}");
         }
@@ -100,6 +103,7 @@ mod tests {
             ("status", "  kubectl bowline status --namespace shop"),
             ("explain", "  kubectl bowline explain lb/local"),
             ("plan", "  kubectl bowline plan\n"),
+            ("top", "  kubectl bowline top\n"),
         ] {
             let help = said(&format!("kubectl-bowline {name} --help")).expect_err("help");
             assert!(help.contains(&format!("Usage: kubectl bowline {name}")), "{help}");

@@ -7,7 +7,7 @@ use bowline_api::{
 };
 use bowline_runtime::causes::causes;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret, Service};
+use k8s_openapi::api::core::v1::{Event, Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -249,6 +249,12 @@ impl AddressLists {
             notes,
         })
     }
+}
+
+/// The Events that Bowline's controllers write. None, where they may not be read.
+pub(crate) async fn bowline_events(client: &Client) -> Result<Vec<Event>, ListError> {
+    let ours = ListParams::default().fields(&format!("source={}", names::MANAGER_CONTROLLER));
+    Ok(list::<Event>(Api::all(client.clone()), &ours).await?.unwrap_or_default())
 }
 
 fn missing<K>(note: &mut impl FnMut(&str, &str), what: &str, means: &str) -> Vec<K> {

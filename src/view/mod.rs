@@ -1,4 +1,4 @@
-//! What `bowline plan`, `explain` and `status` show: objects are listed once, decided by the same planner
+//! What `bowline plan`, `explain`, `status`, `doctor` and `top` show: objects are listed once, decided by the same planner
 //! and resolver that the roles run, and turned into values (for `-o json`) and then into text.
 //!
 //! ```text
@@ -6,6 +6,7 @@
 //!                       ├─▶ status  ─┼─▶ JSON, or text of 80 columns
 //!                       ├─▶ plan    ─┤
 //!                       ├─▶ doctor  ─┤
+//!                       ├─▶ top     ─┤
 //!  list of pools and addresses ───────┘
 //! ```
 //!
@@ -28,6 +29,7 @@ pub(crate) mod plan;
 mod pooled;
 pub(crate) mod status;
 mod status_text;
+pub(crate) mod top;
 mod why;
 mod words;
 
@@ -37,7 +39,7 @@ mod testing;
 mod tests;
 
 pub(crate) use facts::Facts;
-pub(crate) use list::{AddressLists, Lists};
+pub(crate) use list::{AddressLists, Lists, bowline_events};
 
 use serde::Serialize;
 

@@ -10,6 +10,7 @@ mod programs;
 mod secrets;
 mod status;
 mod terminal;
+mod top;
 
 use super::explain::{Explanation, Subject};
 use super::plan::Difference;

@@ -101,6 +101,7 @@ fn help_says_what_a_command_does_and_fits_into_80_columns() {
         ("explain", "Shows how its load balancer was found"),
         ("status", "their consumers, and whether everything is in force"),
         ("doctor", "say for each finding what helps"),
+        ("top", "Requests and connections per second come from the metrics"),
         ("version", "its commit, and the API versions"),
         ("completion", "the completion script of a shell"),
         ("man", "the manual pages of all commands"),

@@ -27,4 +27,5 @@ mod random;
 mod resume;
 mod storm;
 mod tool;
+mod top;
 mod wire;

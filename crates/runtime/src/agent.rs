@@ -107,6 +107,7 @@ async fn serve<D: Driver>(
     let (memory, identity) = Memory::open(&options, &context.metrics).await;
     let identity = identity.unwrap_or_else(|| options.identity.clone());
     let place = Arc::new(context.agents.add(&identity, &options.load_balancer, reports.clone()));
+    context.metrics.agent(&options.load_balancer, &identity);
     let reporter = Reporter::new(
         client.clone(),
         &options.namespace,

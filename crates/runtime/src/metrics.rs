@@ -1,13 +1,14 @@
 //! The metrics of Bowline. One registry per process; roles hold a handle and never fail because of it.
 //! Names are part of the product: docs/metrics.md lists them.
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,13 @@ pub struct Metrics {
     leader: Gauge,
     watch_restarts: Family<Label, Counter>,
     kept_since: Family<Label, Gauge>,
+    agents: Family<[(&'static str, String); 2], Gauge>,
+    /// The names in `agents`, by load balancer.
+    agent_names: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+fn agent_labels(load_balancer: &str, agent: &str) -> [(&'static str, String); 2] {
+    [("load_balancer", load_balancer.to_owned()), ("agent", agent.to_owned())]
 }
 
 /// A phase that is timed.
@@ -59,6 +67,8 @@ impl Default for Metrics {
             leader: Gauge::default(),
             watch_restarts: Family::default(),
             kept_since: Family::default(),
+            agents: Family::default(),
+            agent_names: Arc::default(),
             registry: Arc::default(),
         };
         let of = |what| format!("Seconds that {what} took");
@@ -105,6 +115,11 @@ impl Default for Metrics {
             "kept_since_seconds",
             "Unix time until which an agent that serves its kept state had followed the API, by load balancer",
             metrics.kept_since.clone(),
+        );
+        registry.register(
+            "agent_info",
+            "1, with the load balancer and the name of an agent of this process",
+            metrics.agents.clone(),
         );
         *metrics.registry.write() = registry;
         metrics
@@ -165,6 +180,7 @@ impl Metrics {
     pub fn forget(&self, load_balancer: &str) {
         self.members.remove(&[("load_balancer", load_balancer.to_owned())]);
         self.queue_depth.remove(&[("queue", load_balancer.to_owned())]);
+        self.forget_agent(load_balancer);
     }
 
     /// Sets how much is refused for this reason.
@@ -190,6 +206,19 @@ impl Metrics {
         match since {
             Some(since) => drop(self.kept_since.get_or_create(&label).set(since)),
             None => drop(self.kept_since.remove(&label)),
+        }
+    }
+
+    /// Tells the name of the agent of a load balancer. An agent before it with the load balancer has ended.
+    pub fn agent(&self, load_balancer: &str, agent: &str) {
+        self.forget_agent(load_balancer);
+        self.agents.get_or_create(&agent_labels(load_balancer, agent)).set(1);
+        self.agent_names.lock().insert(load_balancer.to_owned(), agent.to_owned());
+    }
+
+    fn forget_agent(&self, load_balancer: &str) {
+        if let Some(agent) = self.agent_names.lock().remove(load_balancer) {
+            self.agents.remove(&agent_labels(load_balancer, &agent));
         }
     }
 
@@ -227,6 +256,7 @@ mod tests {
         metrics.refused("PortTaken", 1);
         metrics.watch_restarted("Service");
         metrics.kept_since("edge", Some(7));
+        metrics.agent("edge", "vm_1");
         let text = metrics.text();
         let names: Vec<_> = text
             .lines()
@@ -248,6 +278,7 @@ mod tests {
                 "bowline_leader",
                 "bowline_watch_restarts",
                 "bowline_kept_since_seconds",
+                "bowline_agent_info",
             ]
         );
     }
@@ -258,6 +289,16 @@ mod tests {
         metrics.build_info("0.1.0", "abc");
         let line = "bowline_build_info{version=\"0.1.0\",commit=\"abc\"} 1";
         assert!(metrics.text().contains(line), "{}", metrics.text());
+    }
+
+    #[test]
+    fn of_agents_one_after_the_other_the_last_is_told() {
+        let metrics = Metrics::default();
+        metrics.agent("edge", "vm_1");
+        metrics.agent("edge", "vm_2");
+        let text = metrics.text();
+        let line = "bowline_agent_info{load_balancer=\"edge\",agent=\"vm_2\"} 1";
+        assert!(text.contains(line) && !text.contains("vm_1"), "{text}");
     }
 
     #[test]
@@ -274,6 +315,7 @@ mod tests {
         for name in ["edge", "other"] {
             metrics.queue(name, 1);
             metrics.members(name, 3);
+            metrics.agent(name, "vm_1");
         }
         metrics.forget("edge");
         let text = metrics.text();
