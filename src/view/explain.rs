@@ -3,10 +3,10 @@
 
 use super::chain::ChainView;
 use super::claim::ClaimView;
-use super::facts::Facts;
+use super::facts::{Agent, Facts};
 use super::members::{MemberView, members};
 use super::pooled::Told;
-use super::status::{AppliedView, ConsumerName, LoadBalancerView};
+use super::status::{Applied, AppliedView, ConsumerName, LoadBalancerView};
 use super::words::Certificate;
 use super::{View, explain_text, why, words};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
@@ -15,7 +15,7 @@ use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
 use bowline_core::point::Point;
 use bowline_core::remedy::{self, RoleProblem};
 use bowline_core::status::Waiting;
-use bowline_core::update::ListenerKey;
+use bowline_core::update::{Extent, ListenerKey};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -290,11 +290,17 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.addresses = Point::all(addresses, &facts.hostnames(load_balancer));
             let parts = facts.planner.parts(kind, key);
             view.listeners = listeners(facts, kind, load_balancer, parts);
+            if is_refused_by_all(facts, load_balancer, &outcome.consumer) {
+                view.listeners.iter_mut().for_each(|it| it.closed = true);
+            }
             view.hosts = hosts(facts, load_balancer, parts);
             view.pools = pools(facts, parts);
             view.fragments = parts.iter().map(|part| facts.told(load_balancer, part)).collect();
             view.recorded = Some(recorded(facts, load_balancer, parts));
-            let applied = AppliedView::of(facts, load_balancer);
+            let mut applied = AppliedView::of(facts, load_balancer);
+            if applied.state == Applied::Yes && view.listeners.iter().any(|it| it.closed) {
+                applied.state = Applied::NotOpen;
+            }
             view.problems.extend(undone(facts, load_balancer, &outcome.consumer));
             view.problems.extend(applied.problem(load_balancer));
             if view.recorded != Some(RecordedView::Yes) {
@@ -338,6 +344,18 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
         problems.push(ProblemView::of_role((&why).into(), why.message(load_balancer, None)));
     }
     problems
+}
+
+/// Whether no agent serves anything of a Service. Its listeners are then not open, whatever the plan says.
+fn is_refused_by_all(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> bool {
+    let Some(agents) = facts.agents.get(load_balancer) else { return false };
+    let refuses = |agent: &Agent| {
+        let refused = &agent.said.refused;
+        refused.iter().any(|it| it.consumer == *consumer && it.extent == Extent::All)
+    };
+    consumer.kind == ConsumerKind::Service
+        && !agents.all.is_empty()
+        && agents.all.iter().all(refuses)
 }
 
 /// Certificates that the leader withholds: it alone knows which have room.

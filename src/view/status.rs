@@ -174,6 +174,8 @@ pub(super) enum Applied {
     Silent,
     /// This build has no driver for it.
     NoDriver,
+    /// The plan is in force, but for a listener of this consumer that is not open. Never of a load balancer.
+    NotOpen,
 }
 
 impl AppliedView {
@@ -227,7 +229,11 @@ impl AppliedView {
             Applied::Failed => {
                 Waiting::Agent(Pending::AgentFailed(self.error.clone().unwrap_or_default().into()))
             }
-            Applied::Yes | Applied::Older | Applied::NotRecorded | Applied::Nothing => return None,
+            Applied::Yes
+            | Applied::Older
+            | Applied::NotRecorded
+            | Applied::Nothing
+            | Applied::NotOpen => return None,
         };
         let message = waiting.message(load_balancer, self.carrier);
         Some(ProblemView::of_role((&waiting).into(), message))

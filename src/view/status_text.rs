@@ -80,6 +80,7 @@ fn word(applied: &AppliedView) -> &'static str {
         Applied::Yes => "applied",
         Applied::Failed => "failed",
         Applied::NoDriver => "no driver",
+        Applied::NotOpen => "not open",
         Applied::Older => "applying",
         Applied::NotRecorded => "planning",
         Applied::Nothing => "not applied",
@@ -162,6 +163,7 @@ pub(super) fn applied(load_balancer: &str, applied: &AppliedView) -> String {
         Applied::Silent => format!("unknown: the leader hears no more of {}", agent()),
         Applied::Failed => format!("not all of it, by {}", agent()),
         Applied::NoDriver => "no: this build has no driver for its source".to_owned(),
+        Applied::NotOpen => format!("not all of it: a listener is not open at {}", agent()),
     }
 }
 

@@ -25,6 +25,7 @@ fn a_service_with_a_port_that_another_process_has_is_told_and_served_once_the_po
         let closed: Vec<_> = explained["listeners"].as_array().unwrap().iter().collect();
         let here = closed.iter().find(|it| it["address"] == stage.vip.to_string()).unwrap();
         assert_eq!(here["closed"], true, "{explained}");
+        assert_eq!(explained["applied"]["state"], "NotOpen", "{explained}");
         // What helps: stop the process that has the port.
         drop(taken);
         leads_to(&stage.dial(5000), "a").await;
@@ -45,6 +46,9 @@ fn an_ingress_is_told_that_the_port_it_shares_is_not_open() {
         suffers(stage, "ingress/web", Reason::BindFailed).await;
         let told = stage.told("Ingress", "web", "BindFailed").await;
         assert!(told.contains("cannot be bound"), "{told}");
+        // One that comes later is told, too.
+        stage.ingress("late", &[("late.example", "/", "Prefix", "web")]).await;
+        stage.told("Ingress", "late", "BindFailed").await;
         // Nothing else is on the load balancer.
         load_balancer_is(stage, "Failed", true).await;
         drop(taken);

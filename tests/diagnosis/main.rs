@@ -17,6 +17,7 @@ mod leaders;
 mod listeners;
 mod names;
 mod patient;
+mod programs;
 #[path = "../traffic/stage.rs"]
 #[allow(dead_code, reason = "shared with the traffic tests; each uses its part")]
 mod stage;

@@ -2,6 +2,10 @@
 //! for the addresses that its status may show. It reads reports; `replicas` joins them and `status` words them. The
 //! controller calls it before it renders a status.
 
+mod shared_listeners;
+
+pub use shared_listeners::SharedListeners;
+
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Problem, Reason};
 use crate::programmed::Verdict;
@@ -42,13 +46,25 @@ pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
 pub fn load_balancer_degraded(joint: &Joint) -> Condition {
     let counts = |it: &&Refusal| match &it.extent {
         Extent::Listener(_) => it.closes().is_some(),
-        _ => matches!(it.problem.reason, Reason::NoEndpoints | Reason::EndpointsDown),
+        _ => it.problem.reason.is_outage(),
     };
     let problems: Vec<_> =
         joint.refused.iter().filter(counts).map(|it| it.problem.clone()).collect();
-    match status::first_few(&problems) {
-        Some((reason, message)) => Condition { holds: true, reason, message },
-        None => Condition {
+    let unlisted = match joint.unlisted.failing {
+        0 => None,
+        1 => Some("1 more pool has no endpoint that answers".to_owned()),
+        more => Some(format!("{more} more pools have no endpoint that answers")),
+    };
+    match (status::first_few(&problems), unlisted) {
+        (Some((reason, message)), None) => Condition { holds: true, reason, message },
+        (Some((reason, message)), Some(more)) => {
+            Condition { holds: true, reason, message: format!("{message}; {more}").into() }
+        }
+        (None, Some(more)) => {
+            let reason = Reason::EndpointsDown.to_string().into();
+            Condition { holds: true, reason, message: more.into() }
+        }
+        (None, None) => Condition {
             holds: false,
             reason: "AllServed".into(),
             message: "every listener is open, and every pool has an endpoint that answers, as far as agents know"
@@ -109,6 +125,7 @@ mod tests {
     use super::*;
     use crate::plan::Transport;
     use crate::programmed::{Pending, Phase};
+    use crate::report::Unlisted;
 
     fn consumer(kind: ConsumerKind, name: &str) -> ConsumerRef {
         ConsumerRef { kind, namespace: "shop".into(), name: name.into(), uid: name.into() }
@@ -170,6 +187,22 @@ mod tests {
         assert_eq!(degraded(&joint, &consumer(ConsumerKind::Service, "other")), None);
         assert!(load_balancer_degraded(&joint).holds);
         assert!(!load_balancer_degraded(&Joint::default()).holds);
+    }
+
+    #[test]
+    fn pools_that_the_report_has_no_room_for_are_counted_in_the_condition() {
+        let web = consumer(ConsumerKind::Service, "web");
+        let problem = Problem::new(Reason::EndpointsDown, "no endpoint answers");
+        let failing = Refusal { consumer: web, problem, extent: Extent::Part };
+        let unlisted = |failing| Unlisted { failing, ..Unlisted::default() };
+        let of = |refused, failing| {
+            let joint = Joint { refused, unlisted: unlisted(failing), ..Joint::default() };
+            let condition = load_balancer_degraded(&joint);
+            (condition.holds, condition.message.to_string())
+        };
+        let more = "no endpoint answers; 7 more pools have no endpoint that answers".to_owned();
+        assert_eq!(of(vec![failing], 7), (true, more));
+        assert_eq!(of(vec![], 1), (true, "1 more pool has no endpoint that answers".to_owned()));
     }
 
     #[test]

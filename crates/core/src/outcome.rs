@@ -207,6 +207,11 @@ impl Reason {
         matches!(self, Self::NoEndpoints | Self::EndpointsDown | Self::EndpointsFailing)
     }
 
+    /// Whether a pool has no endpoint that answers.
+    pub fn is_outage(self) -> bool {
+        matches!(self, Self::NoEndpoints | Self::EndpointsDown)
+    }
+
     /// Whether it passes in a moment: it is neither told in an Event nor counted.
     pub fn is_passing(self) -> bool {
         matches!(self, Self::SeatPending | Self::Recording | Self::NamePending)

@@ -21,6 +21,14 @@ pub const GAP: Duration = Duration::from_secs(5);
 /// The same while only counts and names differ: endpoints that come and go must not cause writes.
 pub const LONG_GAP: Duration = Duration::from_secs(60);
 
+/// How many reports a namespace may cause at once, beside [`AT_ONCE_PER_POOL`] for each of its pools. Each report of a pool is a
+/// write of the leader, and pools that change their state all the time must not use up what other namespaces need.
+const AT_ONCE: u32 = 32;
+/// Enough for two outages of everything in short order, each with its end.
+const AT_ONCE_PER_POOL: u32 = 4;
+/// How far apart further reports of a namespace are.
+const EACH: Duration = Duration::from_millis(500);
+
 /// An event for the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -51,7 +59,27 @@ pub struct Health {
     due: BTreeSet<(Uptime, Arc<str>)>,
     /// What is reported, by pool.
     reported: BTreeMap<Arc<str>, Refusal>,
+    /// By the namespace of the consumer.
+    budgets: BTreeMap<Arc<str>, Budget>,
     changed: bool,
+}
+
+/// How many reports a namespace has used up.
+#[derive(Debug, Default)]
+struct Budget {
+    pools: u32,
+    /// When all that was used up is given back.
+    full_at: Uptime,
+}
+
+impl Budget {
+    /// Takes a place for a report, and returns when it may be made.
+    fn take(&mut self, now: Uptime) -> Uptime {
+        let begin = self.full_at.max(now);
+        self.full_at = begin + EACH;
+        let pools = self.pools.saturating_mul(AT_ONCE_PER_POOL);
+        begin.saturating_sub(EACH.saturating_mul(AT_ONCE.saturating_add(pools)))
+    }
 }
 
 #[derive(Debug)]
@@ -68,6 +96,8 @@ struct Watched {
     /// When it was reported last. None: never.
     told_at: Option<Uptime>,
     due: Option<Uptime>,
+    /// The place that the next report has in the budget of its namespace. None: it has not asked for one.
+    place: Option<Uptime>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +130,7 @@ impl Watched {
         let gap = if self.state.kind() == self.told.kind() { LONG_GAP } else { GAP };
         let rest = self.told_at.map_or(Uptime::ZERO, |at| at + gap);
         let hold = if self.fresh { START } else { HOLD };
-        Some(rest.max(self.since + hold))
+        Some(rest.max(self.since + hold).max(self.place.unwrap_or_default()))
     }
 
     fn refusal(&self) -> Option<Refusal> {
@@ -141,19 +171,28 @@ impl Health {
     pub fn handle(&mut self, event: Event, now: Uptime) {
         match event {
             Event::Pool { name, consumer, service, ready } => {
-                let watched = self.pools.entry(Arc::clone(&name)).or_insert_with(|| Watched {
-                    consumer: consumer.clone(),
-                    service: service.clone(),
-                    ready,
-                    fresh: true,
-                    state: State::Good,
-                    since: now,
-                    told: State::Good,
-                    told_at: None,
-                    due: None,
+                let budgets = &mut self.budgets;
+                let watched = self.pools.entry(Arc::clone(&name)).or_insert_with(|| {
+                    budgets.entry(Arc::clone(&consumer.namespace)).or_default().pools += 1;
+                    Watched {
+                        consumer: consumer.clone(),
+                        service: service.clone(),
+                        ready,
+                        fresh: true,
+                        state: State::Good,
+                        since: now,
+                        told: State::Good,
+                        told_at: None,
+                        due: None,
+                        place: None,
+                    }
                 });
                 if watched.consumer != consumer || watched.service != service {
                     // What was reported of it names another consumer or Service.
+                    if watched.consumer.namespace != consumer.namespace {
+                        give_back(budgets, &watched.consumer.namespace, now);
+                        budgets.entry(Arc::clone(&consumer.namespace)).or_default().pools += 1;
+                    }
                     (watched.consumer, watched.service) = (consumer, service);
                     watched.told = State::Good;
                     self.changed |= self.reported.remove(&name).is_some();
@@ -163,8 +202,11 @@ impl Health {
                 self.look_at(&name, now);
             }
             Event::Removed(name) => {
-                if let Some(at) = self.pools.remove(&name).and_then(|it| it.due) {
-                    self.due.remove(&(at, Arc::clone(&name)));
+                if let Some(watched) = self.pools.remove(&name) {
+                    give_back(&mut self.budgets, &watched.consumer.namespace, now);
+                    if let Some(at) = watched.due {
+                        self.due.remove(&(at, Arc::clone(&name)));
+                    }
                 }
                 self.changed |= self.reported.remove(&name).is_some();
             }
@@ -214,7 +256,14 @@ impl Health {
         while let Some((_, name)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
             self.due.pop_first();
             let Some(watched) = self.pools.get_mut(&name) else { continue };
-            watched.due = None;
+            let budget = self.budgets.entry(Arc::clone(&watched.consumer.namespace)).or_default();
+            let place = watched.place.unwrap_or_else(|| budget.take(now));
+            if place > now {
+                (watched.place, watched.due) = (Some(place), Some(place));
+                self.due.insert((place, name));
+                continue;
+            }
+            (watched.place, watched.due) = (None, None);
             watched.told = watched.state.clone();
             watched.told_at = Some(now);
             match watched.refusal() {
@@ -229,6 +278,16 @@ impl Health {
     /// What is to be reported, one entry for each pool.
     pub fn refusals(&self) -> impl Iterator<Item = &Refusal> {
         self.reported.values()
+    }
+}
+
+/// A pool of a namespace is gone.
+fn give_back(budgets: &mut BTreeMap<Arc<str>, Budget>, namespace: &Arc<str>, now: Uptime) {
+    let Some(budget) = budgets.get_mut(namespace) else { return };
+    budget.pools = budget.pools.saturating_sub(1);
+    if budget.pools == 0 {
+        // What a namespace used up counts on when it has pools again.
+        budgets.retain(|_, it| it.pools > 0 || it.full_at > now);
     }
 }
 

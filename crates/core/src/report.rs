@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub mod speaker;
 
-/// The refusals that a report does not name. Only refusals count that keep something from being served.
+/// The refusals that a report does not name: those that keep something from being served, and pools that fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unlisted {
     /// The number of refusals.
@@ -18,6 +18,8 @@ pub struct Unlisted {
     /// The namespaces of their consumers, "" for the load balancer's own listeners. None: the report does not say,
     /// because its agent is older or has no room for the names. Then they may be of any namespace.
     pub namespaces: Option<BTreeSet<Arc<str>>>,
+    /// The number of pools without an endpoint that answers. They are in force, so they are not in `count`.
+    pub failing: usize,
 }
 
 impl Unlisted {
@@ -51,7 +53,8 @@ impl Unlisted {
                 all
             }),
         };
-        Self { count: self.count.max(other.count), namespaces }
+        let (count, failing) = (self.count.max(other.count), self.failing.max(other.failing));
+        Self { count, namespaces, failing }
     }
 }
 
@@ -129,8 +132,11 @@ fn fill(refused: &[Refusal], room: usize) -> (Vec<&Refusal>, Unlisted) {
             bytes += size;
             listed.extend(all);
         } else {
-            for refusal in all.into_iter().filter(|it| !is_part(it)) {
-                unlisted.add(Some(refusal.consumer.namespace.clone()));
+            for refusal in all {
+                unlisted.failing += usize::from(refusal.problem.reason.is_outage());
+                if !is_part(refusal) {
+                    unlisted.add(Some(refusal.consumer.namespace.clone()));
+                }
             }
         }
     }

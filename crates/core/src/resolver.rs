@@ -376,12 +376,14 @@ impl Resolver {
     }
 
     /// What the update says of pools, for the machine that reports pools without a member that answers.
-    pub fn pools_of(&self, update: &Update) -> Vec<pool_health::Event> {
+    /// It includes pools of which only the consumer changed, which is no part of an update.
+    pub fn pools_of(&mut self, update: &Update) -> Vec<pool_health::Event> {
+        let reassigned = self.pools.take_reassigned();
         let put = update.pools.iter().map(|change| match change {
             Change::Put(name, _) | Change::Remove(name) => name,
         });
         let members = update.members.iter().map(|change| &change.pool);
-        let names: BTreeSet<_> = put.chain(members).collect();
+        let names: BTreeSet<_> = put.chain(members).chain(&reassigned).collect();
         let event = |name: &Arc<str>| match self.pools.given(name) {
             Some((consumer, pool, ready)) => pool_health::Event::Pool {
                 name: Arc::clone(name),

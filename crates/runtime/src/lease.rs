@@ -59,6 +59,9 @@ struct Text {
     /// The namespaces of unlisted refusals. None: any namespace, as from agents of the previous version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unlisted_namespaces: Option<Vec<Arc<str>>>,
+    /// The unlisted pools without an endpoint that answers. Leaders of earlier versions ignore it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    unlisted_failing: usize,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     addresses: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,6 +72,11 @@ struct Text {
     /// Where the agent serves its admin endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     admin: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The merge patch that writes an agent's report into the Lease, with this much room for refusals. Empty
@@ -126,6 +134,7 @@ pub(crate) fn entry_patch(
         error: said.error.as_deref().map(cut),
         refused: refused.iter().map(|it| json!(it)).collect(),
         unlisted: unlisted.count,
+        unlisted_failing: unlisted.failing,
         unlisted_namespaces: unlisted.namespaces.map(|all| all.into_iter().collect()),
         addresses: texts(&said.addresses),
         kept_since: said.kept_since,
@@ -189,11 +198,15 @@ fn entry(name: &str, text: &str) -> Entry {
             lasts: Duration::from_secs(DURATION_SECONDS.into()),
             left: None,
             whole: false,
-            said: Said { unlisted: Unlisted { count: 1, namespaces: None }, ..Said::default() },
+            said: Said {
+                unlisted: Unlisted { count: 1, ..Unlisted::default() },
+                ..Said::default()
+            },
         };
     };
     let namespaces = text.unlisted_namespaces.map(|all| all.into_iter().collect());
-    let unlisted = Unlisted { count: text.unlisted, namespaces };
+    let (count, failing) = (text.unlisted, text.unlisted_failing);
+    let unlisted = Unlisted { count, namespaces, failing };
     let (refused, unlisted) = refusals(text.refused, unlisted);
     let left = text.left.then_some(match text.proxy_runs {
         None => Left::Unsaid,
@@ -230,7 +243,7 @@ fn read_whole(lease: &Lease) -> Said {
         .unwrap_or_else(|_| vec![Value::Null]);
     let unlisted = annotation(names::ANNOTATION_REFUSED_UNLISTED)
         .map_or(0, |text| text.parse::<usize>().unwrap_or(1));
-    let (refused, unlisted) = refusals(all, Unlisted { count: unlisted, namespaces: None });
+    let (refused, unlisted) = refusals(all, Unlisted { count: unlisted, ..Unlisted::default() });
     Said {
         hash: annotation(names::ANNOTATION_PLAN_HASH)
             .and_then(|text| text.parse::<PlanHash>().ok()),
@@ -344,6 +357,20 @@ mod tests {
     }
 
     #[test]
+    fn failing_pools_that_have_no_room_are_counted() {
+        let failing = |n: usize| {
+            let problem = Problem::new(Reason::EndpointsDown, "no endpoint answers ".repeat(9));
+            Refusal { problem, ..refusal(ConsumerKind::Service, &n.to_string(), Extent::Part) }
+        };
+        let said = Said { refused: (0..1000).map(failing).collect(), ..Said::default() };
+        let [read, whole] = told(&said);
+        assert_eq!(read.refused.len() + read.unlisted.failing, 1000);
+        assert!(read.unlisted.failing > 0);
+        // They put no consumer in doubt, for leaders of the previous version neither.
+        assert_eq!((read.unlisted.count, whole.unlisted), (0, Unlisted::default()));
+    }
+
+    #[test]
     fn an_agent_of_before_is_read_by_the_whole_lease_beside_those_with_entries() {
         let said = Said { hash: Some(PlanHash::default()), ..Said::default() };
         let mut lease = lease(&said, "new_1");
@@ -363,7 +390,7 @@ mod tests {
     #[test]
     fn an_entry_that_cannot_be_read_proves_nothing_and_its_changes_are_renewals() {
         let [one, two] = ["{", "{}"].map(|text| entry("x", text));
-        let unlisted = Unlisted { count: 1, namespaces: None };
+        let unlisted = Unlisted { count: 1, ..Unlisted::default() };
         assert_eq!((&*one.agent, &one.said), ("x", &Said { unlisted, ..Said::default() }));
         assert_ne!(one.renewed, two.renewed);
     }
@@ -392,7 +419,7 @@ mod tests {
             names::ANNOTATION_ADDRESSES: "localhost",
         }}});
         let lease = serde_json::from_value(lease).unwrap();
-        let unlisted = Unlisted { count: 1, namespaces: None };
+        let unlisted = Unlisted { count: 1, ..Unlisted::default() };
         assert_eq!(read_whole(&lease), Said { unlisted, ..Said::default() });
     }
 
@@ -506,7 +533,7 @@ mod tests {
         old.refused.truncate(1);
         let read = entry("me_1", &serde_json::to_string(&old).unwrap());
         assert_eq!(read.left, Some(Left::Unsaid));
-        assert_eq!(read.said.unlisted, Unlisted { count: old.unlisted, namespaces: None });
+        assert_eq!(read.said.unlisted, Unlisted { count: old.unlisted, ..Unlisted::default() });
     }
 
     #[test]

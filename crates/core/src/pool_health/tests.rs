@@ -119,6 +119,69 @@ fn endpoints_that_come_and_go_beside_one_that_fails_are_seldom_reported() {
     assert_eq!(health.wake_at(), Some(seconds(2) + LONG_GAP));
 }
 
+fn pool_in(namespace: &str, name: &str, ready: usize) -> Event {
+    let Event::Pool { mut name, mut consumer, mut service, .. } = pool_of(name, ready) else {
+        unreachable!()
+    };
+    name = format!("{namespace}/{name}").into();
+    (consumer.namespace, service.namespace) = (namespace.into(), namespace.into());
+    Event::Pool { name, consumer, service, ready }
+}
+
+#[test]
+fn a_namespace_with_pools_that_change_all_the_time_is_reported_seldom_and_another_one_at_once() {
+    const POOLS: u32 = 40;
+    let (mut health, mut reports) = (Health::default(), 0);
+    let names: Vec<_> = (0..POOLS).map(|n| format!("web-{n}")).collect();
+    let all = |health: &mut Health, ready, now| {
+        names.iter().for_each(|name| health.handle(pool_in("evil", name, ready), now));
+    };
+    all(&mut health, 1, seconds(0));
+    health.handle(pool_in("shop", "web", 1), seconds(0));
+    let told = |health: &Health| health.refusals().cloned().collect::<BTreeSet<_>>();
+    // Each change lasts long enough to be reported.
+    for round in 0..120 {
+        let begin = seconds(5 * round);
+        all(&mut health, usize::from(round % 2 == 1), begin);
+        for step in 0..50 {
+            let now = begin + step * Duration::from_millis(100);
+            let before = told(&health);
+            health.take(now);
+            reports += before.symmetric_difference(&told(&health)).count();
+        }
+    }
+    let most = AT_ONCE + POOLS * AT_ONCE_PER_POOL + 2 * 600;
+    assert!(reports <= most as usize, "{reports} reports of at most {most}");
+    assert!(reports > 1_000, "{reports} reports are too few");
+    health.handle(pool_in("shop", "web", 0), seconds(600));
+    health.take(seconds(602));
+    assert!(told(&health).iter().any(|it| &*it.consumer.namespace == "shop"));
+    // What is reported in the end is what is so.
+    all(&mut health, 1, seconds(600));
+    while let Some(at) = health.wake_at() {
+        health.take(at);
+    }
+    assert!(told(&health).iter().all(|it| &*it.consumer.namespace == "shop"));
+    names.iter().for_each(|name| {
+        health.handle(Event::Removed(format!("evil/{name}").into()), seconds(9_000));
+    });
+    assert_eq!(health.budgets.len(), 1);
+}
+
+#[test]
+fn an_outage_of_a_whole_namespace_and_its_end_are_reported_at_once() {
+    let mut health = Health::default();
+    let names: Vec<_> = (0..1000).map(|n| format!("web-{n}")).collect();
+    let mut set = |ready, at: u64, count| {
+        names.iter().for_each(|name| health.handle(pool_in("shop", name, ready), seconds(at)));
+        health.take(seconds(at + 5));
+        assert_eq!(health.refusals().count(), count);
+    };
+    set(1, 0, 0);
+    set(0, 10, 1000);
+    set(1, 20, 0);
+}
+
 #[test]
 fn a_pool_that_is_removed_is_reported_no_longer() {
     let mut health = Health::default();

@@ -83,7 +83,7 @@ fn refusals_of_the_load_balancers_own_listeners_concern_every_ingress() {
 
 #[test]
 fn what_two_agents_leave_out_is_of_the_namespaces_of_both_unless_one_does_not_say() {
-    let of = |count, namespaces| Unlisted { count, namespaces };
+    let of = |count, namespaces| Unlisted { count, namespaces, failing: 0 };
     let (a, b) = (of(2, names(&["a"])), of(3, names(&["b"])));
     assert_eq!(a.clone().with(&b), of(3, names(&["a", "b"])));
     assert_eq!(a.clone().with(&Unlisted::default()), a);
@@ -92,13 +92,29 @@ fn what_two_agents_leave_out_is_of_the_namespaces_of_both_unless_one_does_not_sa
 }
 
 #[test]
+fn pools_that_fail_and_have_no_room_are_counted_and_put_no_consumer_in_doubt() {
+    let failing = |n: u16, reason| {
+        let problem = Problem::new(reason, "no endpoint answers");
+        Refusal { problem, ..refusal("shop", &format!("web-{n}"), Extent::Part) }
+    };
+    let mut refused: Vec<_> = (0..90).map(|n| failing(n, Reason::EndpointsDown)).collect();
+    refused.push(failing(90, Reason::EndpointsFailing));
+    let (listed, unlisted) = choose(&refused, 4096);
+    let outages = listed.iter().filter(|it| it.problem.reason.is_outage()).count();
+    assert!(outages > 5, "{outages}");
+    assert_eq!(unlisted, Unlisted { failing: 90 - outages, ..Unlisted::default() });
+    let other = Unlisted { failing: 99, ..Unlisted::default() };
+    assert_eq!(unlisted.with(&other), other, "two agents report the same pools");
+}
+
+#[test]
 fn a_refusal_of_which_nothing_can_be_read_may_be_of_any_namespace() {
     let mut unlisted = Unlisted::default();
     unlisted.add(Some("a".into()));
-    assert_eq!(unlisted, Unlisted { count: 1, namespaces: names(&["a"]) });
+    assert_eq!(unlisted, Unlisted { count: 1, namespaces: names(&["a"]), failing: 0 });
     unlisted.add(None);
     unlisted.add(Some("b".into()));
-    assert_eq!(unlisted, Unlisted { count: 3, namespaces: None });
+    assert_eq!(unlisted, Unlisted { count: 3, ..Unlisted::default() });
 }
 
 #[test]

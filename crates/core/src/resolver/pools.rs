@@ -34,6 +34,9 @@ pub(super) struct Pools {
     left_out: BTreeMap<Arc<str>, (ConsumerRef, Arc<Pool>, LeftOut)>,
     /// Whether `left_out` changed since the last call.
     left_out_changed: bool,
+    /// The pools that have another consumer than at the last call of [`Self::take_reassigned`], such as a Service that
+    /// was created again within a burst. Drivers do not see it.
+    reassigned: BTreeSet<Arc<str>>,
     pub(super) rooms: Rooms,
 }
 
@@ -49,8 +52,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 struct Given {
     pool: Arc<Pool>,
-    /// The namespace for which the members count.
-    namespace: Arc<str>,
+    /// The consumer, for whose namespace the members count.
+    consumer: ConsumerRef,
     members: Arc<[Member]>,
 }
 
@@ -173,8 +176,9 @@ impl Pools {
     fn of_members(&self, name: &str) -> Option<&Arc<str>> {
         let entry = self.pools.get(name)?;
         let ((part, index), given) = (entry.pieces.first()?, entry.given.as_ref()?);
-        let same = part.pools[index] == given.pool && part.key.0.namespace == given.namespace;
-        same.then_some(&given.namespace)
+        let same =
+            part.pools[index] == given.pool && part.key.0.namespace == given.consumer.namespace;
+        same.then_some(&given.consumer.namespace)
     }
 
     /// Visits a pool: brings it up to date.
@@ -191,15 +195,15 @@ impl Pools {
         let pools = (given.as_ref().map(|it| &it.pool), wanted.as_ref().map(|(pool, _)| pool));
         relink(making.endpoints, name, pools);
         let namespace = wanted.as_ref().map(|(_, consumer)| &consumer.namespace);
-        if let Some(given) = given.as_ref().filter(|it| Some(&it.namespace) != namespace) {
-            self.rooms.set(name, &given.namespace, (given.members.len(), 0), false);
+        if let Some(given) = given.as_ref().filter(|it| Some(&it.consumer.namespace) != namespace) {
+            self.rooms.set(name, &given.consumer.namespace, (given.members.len(), 0), false);
         }
         let Some((pool, consumer)) = wanted else {
             self.left_out_changed |= self.left_out.remove(name).is_some();
             return;
         };
         let namespace = consumer.namespace.clone();
-        let old = given.map(|it| (it.namespace, it.members));
+        let old = given.map(|it| (it.consumer.namespace, it.members));
         let held = old.as_ref().filter(|(it, _)| *it == namespace).map_or(0, |(_, it)| it.len());
         let old = old.map(|(_, members)| members).unwrap_or_default();
         let port = (pool.service.clone(), pool.backends.clone());
@@ -210,7 +214,7 @@ impl Pools {
         let members = members::choose(&all, &old, room, &mut left);
         let short = members.len() < all.len().min(MOST_MEMBERS);
         self.rooms.set(name, &namespace, (held, members.len()), short);
-        let left = (!left.is_nothing()).then(|| (consumer, pool.clone(), left));
+        let left = (!left.is_nothing()).then(|| (consumer.clone(), pool.clone(), left));
         if self.left_out.get(name) != left.as_ref() {
             self.left_out_changed = true;
             match left {
@@ -218,7 +222,7 @@ impl Pools {
                 None => self.left_out.remove(name),
             };
         }
-        entry.given = Some(Given { pool, namespace, members });
+        entry.given = Some(Given { pool, consumer, members });
     }
 
     /// Adds the changes of a pool to the update.
@@ -231,7 +235,12 @@ impl Pools {
             return self.tidy(name);
         };
         let (same_pool, old) = match before {
-            Some(before) => (before.pool == given.pool, before.members),
+            Some(before) => {
+                if before.consumer != given.consumer {
+                    self.reassigned.insert(name.clone());
+                }
+                (before.pool == given.pool, before.members)
+            }
             None => (false, Arc::default()),
         };
         if !same_pool {
@@ -264,6 +273,11 @@ impl Pools {
         // Endpoints that the agent itself leaves out are reported as such.
         let told = ready > 0 || !self.left_out.contains_key(name);
         told.then_some((&part.key.0, &given.pool, ready))
+    }
+
+    /// The pools that have another consumer than at the last call.
+    pub(super) fn take_reassigned(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.reassigned)
     }
 
     /// Whether anything else is left out than at the last call.

@@ -225,6 +225,26 @@ fn a_member_that_comes_and_one_that_goes_are_all_that_changes() {
 }
 
 #[test]
+fn a_consumer_that_is_created_again_within_a_burst_is_the_consumer_of_its_pools() {
+    let mut resolver = resolver(pods());
+    resolver.take();
+    let mut again = fragment("web", 80, Backends::Pods);
+    again.consumer.uid = "again".into();
+    resolver.handle(Event::Apply(shard("a", vec![again])));
+    let update = resolver.take().expect("another hash");
+    assert!(update.pools.is_empty() && update.members.is_empty(), "{update:?}");
+    let uids = |events: Vec<pool_health::Event>| {
+        let uid = |event: &pool_health::Event| match event {
+            pool_health::Event::Pool { consumer, .. } => Some(consumer.uid.to_string()),
+            _ => None,
+        };
+        events.iter().filter_map(uid).collect::<Vec<_>>()
+    };
+    assert_eq!(uids(resolver.pools_of(&update)), ["again"]);
+    assert_eq!(uids(resolver.pools_of(&update)), [""; 0]);
+}
+
+#[test]
 fn an_endpoint_is_a_member_while_it_is_ready_and_drains_while_it_serves_and_ends() {
     let endpoints = vec![
         endpoint(1, "rs", ""),

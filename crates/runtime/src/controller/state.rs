@@ -40,6 +40,7 @@ use bowline_core::arrivals::Arrivals;
 use bowline_core::binder::Subject;
 use bowline_core::clock::Uptime;
 use bowline_core::dns;
+use bowline_core::in_force::SharedListeners;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::load_balancer_status_writes::StatusWrites;
 use bowline_core::outcome::Reason;
@@ -70,6 +71,7 @@ pub(super) struct State {
     kinds: Kinds,
     arrivals: Arrivals,
     status_writes: StatusWrites,
+    shared_listeners: SharedListeners,
     listed: BTreeSet<&'static str>,
     /// Whether this process begins to lead and has not enqueued everything yet.
     begins: bool,
@@ -96,6 +98,7 @@ impl State {
             kinds: Kinds::default(),
             arrivals: Arrivals::new(grace),
             status_writes: StatusWrites::default(),
+            shared_listeners: SharedListeners::default(),
             #[cfg(test)]
             walks: 0,
             listed: BTreeSet::new(),

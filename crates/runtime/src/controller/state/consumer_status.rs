@@ -11,6 +11,7 @@ use bowline_core::addresses::HolderRef;
 use bowline_core::clock::Uptime;
 use bowline_core::in_force;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::outcome::State::Planned;
 use bowline_core::point::Point;
 use bowline_core::programmed::Pending;
 use bowline_core::status::{self, BEHIND, Progress, Undone, Waiting};
@@ -30,8 +31,17 @@ impl State {
             return self.next_alone(key, clock);
         }
         let Some(outcome) = self.planner.outcome(kind, key) else {
+            if kind == ConsumerKind::Ingress {
+                self.shared_listeners.forget(key);
+            }
             return self.next_stranger(kind, key);
         };
+        if let Planned { load_balancer, .. } = &outcome.state {
+            let joint = self.agents.joint(load_balancer);
+            for problem in self.shared_listeners.tell(joint, &outcome.consumer) {
+                self.outbox.warn(&outcome.consumer, &problem);
+            }
+        }
         if !self.planner.has_status_address(kind, key) {
             return self.next_stranger(kind, key);
         }

@@ -5,14 +5,10 @@ use crate::controller::agents::News;
 use crate::controller::consumers::key_of;
 use crate::controller::plans::Plans;
 use crate::controller::target::Target;
-use bowline_core::fair_queue;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::planner::Event;
 use bowline_core::update::Refusal;
 use std::sync::Arc;
-
-/// The most Ingresses that get an Event when a listener that they share is not open. Namespaces have equal shares.
-const MOST_INGRESSES: usize = 200;
 
 impl State {
     /// Takes in a change in what the agents of a load balancer report together, and enqueues the consumers that it
@@ -27,17 +23,6 @@ impl State {
         self.observe_unserved(lb);
         for refusal in news.refused() {
             self.outbox.warn(&refusal.consumer, &refusal.problem);
-            if refusal.consumer.kind == ConsumerKind::LoadBalancer {
-                // An Ingress has no conditions: only an Event tells its owner that a shared listener is not open.
-                let ingresses =
-                    self.planner.consumers(lb).filter(|it| it.kind == ConsumerKind::Ingress);
-                for ingress in fair_queue::share(
-                    ingresses.map(|it| (Arc::clone(&it.namespace), it)),
-                    MOST_INGRESSES,
-                ) {
-                    self.outbox.warn(ingress, &refusal.problem);
-                }
-            }
         }
         let changed = news.ended().chain(news.refused());
         let concerned = changed.flat_map(|refusal| self.concerned(lb, &refusal.consumer));

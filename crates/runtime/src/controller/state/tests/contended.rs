@@ -158,7 +158,7 @@ fn a_namespace_without_refusals_is_not_in_doubt_where_another_has_more_than_can_
         let consumer = state.planner.consumers("edge").next().unwrap().clone();
         state.undone(&"edge".into(), &consumer).1
     };
-    let of = |namespaces| Unlisted { count: 7, namespaces };
+    let of = |namespaces| Unlisted { count: 7, namespaces, failing: 0 };
     assert_eq!(doubt(&mut state, of(Some(["evil".into()].into()))), 0);
     assert_eq!(doubt(&mut state, of(Some(["shop".into()].into()))), 7);
     assert_eq!(doubt(&mut state, of(None)), 7, "an agent of the version before does not say");
