@@ -18,9 +18,8 @@ use std::sync::Arc;
 
 pub(super) const BALANCER: [&str; 9] =
     ["NAME", "PHASE", "DRIVER", "ADDRESS", "SVC", "ING", "AGENTS", "REQ/S", "CONN/S"];
-pub(super) const LISTENER: [&str; 6] =
-    ["LISTENS AT", "LOAD BALANCER", "TO", "STATE", "CONN/S", "OPEN"];
-pub(super) const POOL: [&str; 6] = ["POOL", "OF", "LOAD BALANCER", "REQ/S", "5XX/S", "MEMBERS"];
+pub(super) const LISTENER: [&str; 6] = ["LISTENS AT", "ON", "TO", "STATE", "CONN/S", "OPEN"];
+pub(super) const POOL: [&str; 6] = ["POOL", "OF", "ON", "REQ/S", "5XX/S", "MEMBERS"];
 
 /// What is not known.
 const UNKNOWN: &str = "–";
