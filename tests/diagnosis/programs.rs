@@ -1,9 +1,10 @@
-//! HAProxy and nginx in place of the built-in proxy: what they serve and do not serve is told in the same words.
+//! HAProxy and nginx in place of the built-in proxy: what they serve and do not serve is told in the same words, and
+//! so is a program that is killed or cannot start.
 
-use crate::patient::{explain, is_well, load_balancer_is, says, suffers};
+use crate::patient::{explain, is_well, load_balancer_is, problems, says, suffers};
 use crate::stage::{Stage, TARGET, leads_to, play_with, tcp};
 use bowline_core::outcome::Reason;
-use bowline_testing::Backend;
+use bowline_testing::{Backend, eventually};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -188,4 +189,54 @@ fn a_service_on_haproxy_is_told_that_its_port_is_taken() {
 #[test]
 fn a_service_on_nginx_is_told_that_its_port_is_taken() {
     a_service_is_told_that_its_port_is_taken(Program::Nginx);
+}
+
+/// A killed program comes back by itself. One that is gone does not, and that is told until it is installed again.
+fn a_program_that_is_killed_comes_back_unless_it_is_gone(program: Program) {
+    play(program, async |stage| {
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        program.kill(&stage.lb);
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        load_balancer_is(stage, "Running", false).await;
+
+        std::fs::remove_file(program.link(&stage.lb)).expect("a link");
+        eventually("nothing listens", || async {
+            // One that began to start before its program was gone ends, too.
+            program.kill(&stage.lb);
+            match stage.dial(5000).tcp().await {
+                Ok(_) => Err("a connection".to_owned()),
+                Err(_) => Ok(()),
+            }
+        })
+        .await;
+        let remedy = eventually("what the agent says is told", || async {
+            let found = problems(stage, "service/web").await;
+            let told = found
+                .iter()
+                .find(|it| it.reason == "AgentFailed" && it.message.contains("No such file"));
+            told.and_then(|it| it.remedy.clone()).ok_or_else(|| format!("{found:?}"))
+        })
+        .await;
+        assert!(remedy.contains("tries again"), "{remedy}");
+        says(stage, "LoadBalancer", &stage.lb, "Programmed", Some(("False", "AgentFailed"))).await;
+        // What helps: correct it on the machine of the agent.
+        program.install(&stage.lb);
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+        load_balancer_is(stage, "Running", false).await;
+    });
+}
+
+#[test]
+fn an_haproxy_that_is_killed_comes_back_unless_it_is_gone() {
+    a_program_that_is_killed_comes_back_unless_it_is_gone(Program::Haproxy);
+}
+
+#[test]
+fn an_nginx_that_is_killed_comes_back_unless_it_is_gone() {
+    a_program_that_is_killed_comes_back_unless_it_is_gone(Program::Nginx);
 }
