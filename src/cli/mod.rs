@@ -30,6 +30,8 @@ mod proxies;
 #[path = "no_proxies.rs"]
 mod proxies;
 mod proxy;
+#[cfg(feature = "apiserver")]
+mod quoted;
 mod role;
 mod say;
 mod sense;

@@ -7,8 +7,12 @@ use std::net::TcpStream;
 use std::path::Path;
 
 fn read(file: &Path) -> Value {
-    let text = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    bowline_apiserver::yaml::from_yaml(&text).expect("YAML")
+    let text = std::fs::read_to_string(file);
+    read_text(&text.unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+}
+
+fn read_text(text: &str) -> Value {
+    bowline_apiserver::yaml::from_yaml(text.as_bytes()).expect("YAML")
 }
 
 const PRODUCTION: &str = "\
@@ -104,4 +108,69 @@ fn a_shared_kubeconfig_has_a_context_of_ours_while_we_run_and_nothing_else_chang
         let extra = left.iter().any(|it| it.starts_with("kubeconfig."));
         if extra { Err(format!("{left:?}")) } else { Ok(()) }
     });
+}
+
+#[test]
+fn a_kubeconfig_that_is_a_link_to_nothing_is_refused_before_anything_starts() {
+    let scratch = Scratch::new();
+    let link = scratch.path().join("kubeconfig");
+    std::os::unix::fs::symlink("/gone", &link).expect("a link");
+    for start in [Start::kept(&scratch), Start::kept(&scratch).arg("--merge-kubeconfig")] {
+        let refused = start.output();
+        assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+        assert!(said(&refused).contains("is a symbolic link to /gone"), "{}", said(&refused));
+    }
+    assert!(!scratch.path().join("data").exists(), "nothing was started");
+}
+
+#[test]
+fn of_two_that_start_at_once_with_an_empty_file_one_runs() {
+    let scratch = Scratch::new();
+    scratch.write("kubeconfig", "");
+    let mut both = [Start::new(&scratch).spawn(), Start::new(&scratch).spawn()];
+    let (ended, runs) = until("one has ended", || {
+        let ended = both.iter().position(|it| it.log().contains("is of the bowline up that"));
+        ended.map(|it| (it, 1 - it)).ok_or_else(|| format!("{}\n{}", both[0].log(), both[1].log()))
+    });
+    assert_eq!(both[ended].wait(), Some(1));
+    until("the other runs", || {
+        both[runs].assert_alive();
+        let log = both[runs].log();
+        if log.contains("Ctrl-C stops it.") { Ok(()) } else { Err(log) }
+    });
+    let server =
+        read(&scratch.path().join("kubeconfig"))["clusters"][0]["cluster"]["server"].clone();
+    let server = server.as_str().expect("a URL");
+    assert!(both[runs].log().contains(server), "the file leads to the one that runs");
+    assert!(both[ended].log().contains(server), "{}", both[ended].log());
+}
+
+#[test]
+fn the_command_that_a_refusal_prints_removes_all_entries_that_are_in_the_way() {
+    let scratch = Scratch::new();
+    let file = scratch.write("kubeconfig", PRODUCTION);
+    let mut killed = Start::kept(&scratch).arg("--merge-kubeconfig").ready();
+    killed.service.kill();
+    // Its data are gone, and so is what its entries lead to.
+    std::fs::remove_dir_all(scratch.path().join("data")).expect("removed");
+
+    let other = scratch.path().join("other");
+    let start = || {
+        let start = Start::new(&scratch).arg("--merge-kubeconfig");
+        start.arg("--data").arg(&other.display().to_string())
+    };
+    let refused = start().output();
+    assert_eq!(refused.status.code(), Some(1), "{}", said(&refused));
+    assert!(!other.exists(), "the API was not started");
+    let text = said(&refused);
+    let command = text.split('`').nth(1).expect("a command");
+    let kubectl = std::env::var("KUBECTL").unwrap_or_else(|_| "command kubectl".to_owned());
+    let script = format!("kubectl() {{ {kubectl} \"$@\"; }}\n{command}");
+    let done = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh");
+    assert!(done.status.success(), "{command}: {}", said(&done));
+
+    let mut server = start().ready();
+    assert_eq!(read(&file)["current-context"], "bowline");
+    assert_eq!(server.stop(), Some(0));
+    assert_eq!(read(&file)["clusters"], read_text(PRODUCTION)["clusters"]);
 }

@@ -136,13 +136,7 @@ impl Cluster {
 
     /// `https://…`, as clients on this machine reach it.
     pub fn url(&self) -> String {
-        let mut address = self.address;
-        match address.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-            IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-            _ => {}
-        }
-        format!("https://{address}")
+        url_of(self.address)
     }
 
     /// Certificate authority and tokens.
@@ -195,4 +189,14 @@ fn owner(data: &Path) -> Option<String> {
     let bytes = std::fs::read(owner_file(data)).ok()?;
     let owner: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
     Some(format!("process {}, which serves https://{}", owner["pid"], owner["address"].as_str()?))
+}
+
+/// The URL by which clients on this machine reach a server that listens here.
+pub fn url_of(mut listens: SocketAddr) -> String {
+    match listens.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => listens.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => listens.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    format!("https://{listens}")
 }

@@ -3,6 +3,7 @@
 
 use super::local;
 use crate::cli::paint::Paint;
+use crate::cli::quoted::quoted;
 use bowline_api::source::LoadBalancerSource;
 use bowline_api::{LoadBalancer, convert};
 use kube::Client;
@@ -164,25 +165,9 @@ fn reachable(at: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, at.port())
 }
 
-/// A path, quoted for a shell.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
-    if path.chars().all(plain) {
-        path.to_owned()
-    } else {
-        format!("'{}'", path.replace('\'', r"'\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_path_with_spaces_and_quotes_survives_the_shell() {
-        assert_eq!(quoted("/tmp/a-b.c"), "/tmp/a-b.c");
-        assert_eq!(quoted("/tmp/it's me"), r"'/tmp/it'\''s me'");
-    }
 
     fn greeting(demo: bool) -> Greeting {
         Greeting {

@@ -1,21 +1,24 @@
 //! The kubeconfig that `bowline up` writes: a file of its own, or a context in one that has others (`--merge-kubeconfig`).
-//! It replaces and removes nothing but what this very server wrote; `entries` decides. `up` calls it before it starts
-//! anything, when the API is there, and at the end.
+//! It replaces and removes nothing but what this very server wrote; `entries` decides, `files` writes. `up` calls it before
+//! it starts anything, when the API is there, and at the end.
 
 mod entries;
+mod files;
 
+use crate::cli::quoted::quoted;
 use anyhow::{Context as _, bail};
-use bowline_apiserver::yaml;
-use entries::Found;
+use bowline_apiserver::{cluster, yaml};
+use entries::{Found, Held, Own, Taken};
+use files::{FolderLock, LockFile, TemporaryFile};
 use serde_json::Value;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-/// How long another program may be changing a kubeconfig that is shared.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a file may appear and vanish while it is being created.
+const TRIES: usize = 10;
 
 /// Where the kubeconfig goes.
 #[derive(Clone, Debug)]
@@ -26,6 +29,8 @@ pub(super) struct Kubeconfig {
     pub(super) merges: bool,
     /// The folder of the data. None: in memory.
     data: Option<PathBuf>,
+    /// Where the API is to listen.
+    listen: SocketAddr,
 }
 
 /// A kubeconfig that was written.
@@ -42,6 +47,7 @@ impl Kubeconfig {
         given: Option<&Path>,
         merges: bool,
         data: Option<&Path>,
+        listen: SocketAddr,
     ) -> anyhow::Result<Self> {
         let path = match (given, merges, data) {
             (Some(file), _, _) => file.to_owned(),
@@ -52,77 +58,96 @@ impl Kubeconfig {
             (None, false, None) => PathBuf::from("bowline.kubeconfig"),
         };
         let data = data.map(|data| std::path::absolute(data).unwrap_or_else(|_| data.to_owned()));
-        Ok(Self { path, merges, data })
+        Ok(Self { path, merges, data, listen })
     }
 
     /// Refuses a file that may not be replaced, before anything is started.
     pub(super) fn check(&self) -> anyhow::Result<()> {
-        if self.merges {
-            return self.shared().map(drop);
-        }
-        let Some(mut found) = self.open()? else { return Ok(()) };
         let credentials = self.data.as_ref().map(|data| data.join("credentials.json"));
         let authority = credentials.and_then(|file| bowline_apiserver::pki::authority_in(&file));
-        self.judge(&mut found, authority.as_deref())
+        // A port that the system chooses is no earlier server's, but for a rare chance.
+        let url = (self.listen.port() != 0).then(|| cluster::url_of(self.listen));
+        let own = Own {
+            authority: authority.as_deref(),
+            url: url.as_deref(),
+            data: self.data.as_deref(),
+        };
+        if self.merges {
+            let all = self.shared()?;
+            return entries::cleared(&all, &own).map(drop).map_err(|taken| self.taken(&taken));
+        }
+        let _turn = FolderLock::take(&self.path)?;
+        let Some(mut found) = self.open()? else { return Ok(()) };
+        self.judge(&mut found, &own)
     }
 
     /// Writes the kubeconfig of the server.
     pub(super) fn write(&self, text: &str) -> anyhow::Result<Written> {
         let ours = yaml::from_yaml(text.as_bytes()).map_err(anyhow::Error::msg)?;
         let ours = entries::marked(ours, self.data.as_deref());
-        let authority = entries::authority(&ours);
+        let (authority, url) = entries::authority_and_url(&ours);
+        let own = Own { authority: Some(&authority), url: Some(&url), data: self.data.as_deref() };
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             std::fs::create_dir_all(folder)
                 .with_context(|| format!("cannot make {}", folder.display()))?;
         }
         let held = if self.merges {
-            self.change(|all| entries::merged(all, &ours).map_err(|why| self.refused(&why)))?;
+            self.change(|all| {
+                let others = entries::cleared(all, &own).map_err(|taken| self.taken(&taken))?;
+                Ok(entries::merged(others, ours))
+            })?;
             None
         } else {
-            Some(self.replace(&ours, &authority)?)
+            Some(self.replace(&ours, &own)?)
         };
         Ok(Written { file: self.clone(), authority, _held: held })
     }
 
     /// Puts a file of ours in the place of what is there, if that may be replaced. Returns the file, locked.
-    fn replace(&self, ours: &Value, authority: &str) -> anyhow::Result<File> {
-        let beside = Beside::new(&self.path, 0o600)?;
-        beside.fill(ours)?;
-        loop {
-            let Some(mut found) = self.open()? else {
-                // An empty file is ours to replace, also if this process ends now.
-                let mut new = OpenOptions::new();
-                match new.write(true).create_new(true).mode(0o600).open(&self.path) {
-                    Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                        return Err(error).with_context(|| self.doing("create"));
-                    }
-                    _ => continue,
+    fn replace(&self, ours: &Value, own: &Own<'_>) -> anyhow::Result<File> {
+        // Of processes that start at once, each next one finds what the one before it wrote.
+        let _turn = FolderLock::take(&self.path)?;
+        let new = TemporaryFile::new(&self.path)?;
+        new.fill(ours)?;
+        for _ in 0..TRIES {
+            match self.open()? {
+                Some(mut found) => {
+                    self.judge(&mut found, own)?;
+                    return new.replace(&self.path);
                 }
-            };
-            // Held until the new file is there: of two processes one gets it.
-            self.judge(&mut found, Some(authority))?;
-            let same = |a: std::fs::Metadata, b: std::fs::Metadata| {
-                (a.dev(), a.ino()) == (b.dev(), b.ino())
-            };
-            let there = std::fs::metadata(&self.path);
-            if there.is_ok_and(|there| found.metadata().is_ok_and(|found| same(found, there))) {
-                return beside.rename(&self.path);
+                None => {
+                    if let Some(file) = new.create(&self.path)? {
+                        return Ok(file);
+                    }
+                }
             }
         }
+        Err(self.refused("appears and vanishes all the time"))
     }
 
     /// Whether what is there may be replaced; locks it, if no other process has.
-    fn judge(&self, found: &mut File, authority: Option<&str>) -> anyhow::Result<()> {
-        let held = found.try_lock().is_err();
-        let mut text = Vec::new();
-        found.read_to_end(&mut text).with_context(|| self.doing("read"))?;
-        Found::read(&text)
-            .replaceable(authority, self.data.as_deref(), held)
-            .map_err(|why| self.refused(&why))
+    fn judge(&self, found: &mut File, own: &Own<'_>) -> anyhow::Result<()> {
+        let held = match found.try_lock() {
+            Ok(()) => Held::No,
+            Err(TryLockError::WouldBlock) => Held::Yes,
+            Err(TryLockError::Error(_)) => Held::Unknown,
+        };
+        let text = self.text(found)?;
+        Found::read(&text).replaceable(own, held).map_err(|why| self.refused(&why))
     }
 
     /// The file that is there.
     fn open(&self) -> anyhow::Result<Option<File>> {
+        if let Ok(to) = std::fs::read_link(&self.path) {
+            let to = to.display();
+            if !self.merges {
+                bail!(self.refused(&format!("is a symbolic link to {to}, which is not replaced")));
+            }
+            // kubectl, too, writes where a link leads; a link that leads nowhere is probably a mistake.
+            if !self.path.exists() {
+                bail!(self.refused(&format!("is a symbolic link to {to}, which does not exist")));
+            }
+        }
         match std::fs::metadata(&self.path) {
             Ok(found) if !found.is_file() => bail!(self.refused("is no file")),
             _ => {}
@@ -134,34 +159,57 @@ impl Kubeconfig {
         }
     }
 
+    fn text(&self, found: &mut File) -> anyhow::Result<Vec<u8>> {
+        let mut text = Vec::new();
+        found.read_to_end(&mut text).with_context(|| self.doing("read"))?;
+        Ok(text)
+    }
+
     /// Changes a kubeconfig with entries of others, as kubectl does: under its lock, and at once.
     fn change(&self, change: impl FnOnce(&Value) -> anyhow::Result<Value>) -> anyhow::Result<()> {
         // The lock and the file are where a symbolic link leads.
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
-        let _lock = Lock::take(&path)?;
+        let _lock = LockFile::take(&path)?;
         let before = self.shared()?;
         let after = change(&before)?;
         if after == before {
             return Ok(());
         }
-        let mode =
-            std::fs::metadata(&path).map_or(0o600, |found| found.permissions().mode() & 0o777);
-        let beside = Beside::new(&path, mode)?;
-        beside.fill(&after)?;
-        beside.rename(&path).map(drop)
+        let new = TemporaryFile::new(&path)?;
+        new.fill(&after)?;
+        if let Ok(old) = std::fs::metadata(&path) {
+            new.resemble(&old).with_context(|| {
+                let (path, owner) = (path.display(), old.uid());
+                format!(
+                    "{path} is of the user {owner}, and would not be after a change by this process: run \
+                     `bowline up` as that user, or name another file with --kubeconfig"
+                )
+            })?;
+        }
+        new.replace(&path).map(drop)
     }
 
     /// What is in a kubeconfig with entries of others. Null: nothing.
     fn shared(&self) -> anyhow::Result<Value> {
         let Some(mut found) = self.open()? else { return Ok(Value::Null) };
-        let mut text = Vec::new();
-        found.read_to_end(&mut text).with_context(|| self.doing("read"))?;
-        let read = yaml::from_yaml(&text)
+        let read = yaml::from_yaml(&self.text(&mut found)?)
             .map_err(|why| self.refused(&format!("cannot be read ({why})")))?;
         match read {
             Value::Null | Value::Object(_) => Ok(read),
             _ => Err(self.refused("is no kubeconfig")),
         }
+    }
+
+    /// The error about entries that stand in the way of ours, with what removes all of them.
+    fn taken(&self, taken: &Taken) -> anyhow::Error {
+        let file = quoted(&self.path.display().to_string());
+        let commands = taken
+            .entries
+            .iter()
+            .map(|(kind, name)| format!("kubectl config delete-{kind} {name} --kubeconfig {file}"));
+        let commands = commands.collect::<Vec<_>>().join(" && ");
+        let of = &taken.of;
+        self.refused(&format!("has entries {of}; to remove them: `{commands}`"))
     }
 
     fn refused(&self, why: &str) -> anyhow::Error {
@@ -217,83 +265,5 @@ fn usual() -> Option<PathBuf> {
     there.or(listed.last()).cloned().or_else(home)
 }
 
-/// A file that is written beside another one, and takes its place.
-struct Beside {
-    file: File,
-    path: PathBuf,
-}
-
-impl Beside {
-    fn new(path: &Path, mode: u32) -> anyhow::Result<Self> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.new", std::process::id()));
-        let beside = PathBuf::from(beside);
-        // What a process with this id left.
-        let _ = std::fs::remove_file(&beside);
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(mode).open(&beside);
-        let file = file.with_context(|| format!("cannot create {}", beside.display()))?;
-        Ok(Self { file, path: beside })
-    }
-
-    fn fill(&self, config: &Value) -> anyhow::Result<()> {
-        let text = yaml::to_yaml(config).map_err(anyhow::Error::msg)?;
-        let doing = || format!("cannot write {}", self.path.display());
-        self.file.lock().with_context(doing)?;
-        (&self.file)
-            .write_all(text.as_bytes())
-            .and_then(|()| self.file.sync_all())
-            .with_context(doing)
-    }
-
-    fn rename(self, path: &Path) -> anyhow::Result<File> {
-        let doing = || format!("cannot write {}", path.display());
-        std::fs::rename(&self.path, path).with_context(doing)?;
-        self.file.try_clone().with_context(doing)
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        // It is not there if it has taken the other's place.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// The lock by which kubectl and other clients take turns at a kubeconfig.
-struct Lock(PathBuf);
-
-impl Lock {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "nothing else waits for this thread: the end or the start of a process"
-    )]
-    fn take(path: &Path) -> anyhow::Result<Self> {
-        let mut lock = path.as_os_str().to_owned();
-        lock.push(".lock");
-        let lock = PathBuf::from(lock);
-        let until = Instant::now() + PATIENCE;
-        loop {
-            match OpenOptions::new().write(true).create_new(true).open(&lock) {
-                Ok(_) => return Ok(Self(lock)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-                    anyhow::ensure!(
-                        Instant::now() < until,
-                        "{} exists: another program changes the kubeconfig. If none does, remove that file",
-                        lock.display()
-                    );
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(error) => {
-                    return Err(error).with_context(|| format!("cannot create {}", lock.display()));
-                }
-            }
-        }
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
+#[cfg(test)]
+mod tests;

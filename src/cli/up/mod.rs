@@ -141,7 +141,8 @@ impl Up {
     }
 
     fn kubeconfig_file(&self) -> anyhow::Result<Kubeconfig> {
-        Kubeconfig::new(self.kubeconfig.as_deref(), self.merge_kubeconfig, self.data.as_deref())
+        let (given, data) = (self.kubeconfig.as_deref(), self.data.as_deref());
+        Kubeconfig::new(given, self.merge_kubeconfig, data, self.listen)
     }
 
     /// The load balancer of consumers that name none.

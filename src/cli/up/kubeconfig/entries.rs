@@ -11,6 +11,11 @@ const READ_ONLY: &str = "bowline-read-only";
 const USERS: [&str; 2] = ["admin", "read-only"];
 /// The users in a kubeconfig with those of others.
 const MERGED_USERS: [&str; 2] = ["bowline-admin", READ_ONLY];
+/// A list of a kubeconfig, and the names in it that are ours where others have entries, too.
+type Ours = (&'static str, &'static [&'static str]);
+const OUR_CLUSTERS: Ours = ("clusters", &[NAME]);
+const OUR_CONTEXTS: Ours = ("contexts", &[NAME, READ_ONLY]);
+const OUR_USERS: Ours = ("users", &MERGED_USERS);
 /// The extension of the cluster in which the server says where it keeps its data.
 const EXTENSION: &str = "bowline.dev/up";
 
@@ -36,7 +41,36 @@ enum Kept {
     Unknown,
 }
 
-/// What a kubeconfig says, beside ours.
+/// The server of this process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own<'a> {
+    /// None: it makes its credentials when it starts.
+    pub(super) authority: Option<&'a str>,
+    /// Where it listens. None: not known yet.
+    pub(super) url: Option<&'a str>,
+    /// The folder of its data.
+    pub(super) data: Option<&'a Path>,
+}
+
+/// Whether a running process holds the lock of a file, as a server in memory does until it ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Held {
+    Yes,
+    No,
+    /// The file is shared, or its file system has no locks.
+    Unknown,
+}
+
+/// Entries of our names that may not be replaced.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Taken {
+    /// To whom they belong.
+    pub(super) of: String,
+    /// Their kinds and names.
+    pub(super) entries: Vec<(&'static str, &'static str)>,
+}
+
+/// What a kubeconfig says.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
     /// Nothing.
@@ -72,31 +106,40 @@ impl Found {
         matches!(self, Self::OfUp(server) if Some(server.authority.as_str()) == authority)
     }
 
-    /// Whether a server with this authority and this folder of data may replace the file. `held`: the process that
-    /// wrote it runs. The error says why not.
-    pub(super) fn replaceable(
-        &self,
-        authority: Option<&str>,
-        data: Option<&Path>,
-        held: bool,
-    ) -> Result<(), String> {
-        let Self::OfUp(server) = self else {
-            let other = || Err("exists and was not written by bowline up".to_owned());
-            return if *self == Self::Empty { Ok(()) } else { other() };
-        };
-        match &server.kept {
-            _ if self.is_of(authority) => Ok(()),
-            Kept::Memory if !held => Ok(()),
-            Kept::Memory => Err(format!("is of the bowline up that serves {}", server.url)),
+    /// Whether this server may replace the file. The error says why not.
+    pub(super) fn replaceable(&self, own: &Own<'_>, held: Held) -> Result<(), String> {
+        match self {
+            Self::Empty if held == Held::Yes => {
+                Err("is empty, and another process has locked it".to_owned())
+            }
+            Self::Empty => Ok(()),
+            Self::Other => Err("exists and was not written by bowline up".to_owned()),
+            Self::OfUp(server) => server.is_replaceable(own, held).map_err(|of| format!("is {of}")),
+        }
+    }
+}
+
+impl Server {
+    /// Whether what leads to this server may be replaced by what leads to our own. The error says to whom it belongs.
+    fn is_replaceable(&self, own: &Own<'_>, held: Held) -> Result<(), String> {
+        let url = &self.url;
+        match &self.kept {
+            _ if own.authority == Some(self.authority.as_str()) => Ok(()),
+            Kept::Memory if held == Held::No => Ok(()),
+            Kept::Memory if held == Held::Yes => {
+                Err(format!("of the bowline up that serves {url}"))
+            }
+            // That server has ended: this process has its address now.
+            Kept::Memory if own.url == Some(url.as_str()) => Ok(()),
+            Kept::Memory => Err(format!("of a bowline up in memory at {url}, which may still run")),
             // The credentials that were there have been removed: no server has them any more.
-            Kept::Folder(folder) if Some(folder.as_path()) == data => Ok(()),
+            Kept::Folder(folder) if Some(folder.as_path()) == own.data => Ok(()),
             Kept::Folder(folder) => {
-                Err(format!("is of the bowline up with --data {}", folder.display()))
+                Err(format!("of the bowline up with --data {}", folder.display()))
             }
             Kept::Unknown => Err(format!(
-                "leads to {}, and was written by an earlier bowline up with other data, or in memory: remove it if \
-                 nothing needs it",
-                server.url
+                "of a bowline up at {url}, an earlier version with other data or in memory: remove it if nothing needs \
+                 it"
             )),
         }
     }
@@ -112,34 +155,39 @@ pub(super) fn marked(mut config: Value, data: Option<&Path>) -> Value {
     config
 }
 
-/// The kubeconfig `all` with the entries of `ours` in it; its context is the current one. The error names what stands in
-/// the way: entries of our names that lead to another server.
-pub(super) fn merged(all: &Value, ours: &Value) -> Result<Value, String> {
+/// The kubeconfig `all` without entries of our names, which must be such as our own server may replace.
+pub(super) fn cleared(all: &Value, own: &Own<'_>) -> Result<Value, Taken> {
     let mut all = match all {
-        Value::Null => json!({"apiVersion": "v1", "kind": "Config"}),
         Value::Object(_) => all.clone(),
-        _ => return Err("is no kubeconfig".to_owned()),
+        _ => json!({"apiVersion": "v1", "kind": "Config"}),
     };
-    let mine = server(ours);
-    let theirs = server(&all);
-    // A server in memory whose address this process has now has ended.
-    let ended =
-        matches!((&theirs, &mine), (Some(a), Some(b)) if a.kept == Kept::Memory && a.url == b.url);
-    let same = matches!((&theirs, &mine), (Some(a), Some(b)) if a.authority == b.authority);
-    if same || ended {
-        all = without(&all, theirs.as_ref().map_or("", |it| &it.authority));
-    }
-    let ours = renamed(ours.clone());
-    for list in ["clusters", "contexts", "users"] {
-        if let Some(taken) =
-            names(&ours, list).find(|it| names(&all, list).any(|other| other == *it))
-        {
-            let kind = list.trim_end_matches('s');
-            return Err(format!(
-                "has a {kind} {taken} already, which leads elsewhere: `kubectl config delete-{kind} {taken}` removes it"
-            ));
+    let mut of = "that bowline up did not write".to_owned();
+    if let Some(found) = server(&all) {
+        match found.is_replaceable(own, Held::Unknown) {
+            Ok(()) => all = without(&all, &found.authority),
+            Err(whose) if found.kept != Kept::Unknown => of = whose,
+            Err(_) => {}
         }
     }
+    // kubectl warns if the cluster of a context that is current goes first.
+    let entries: Vec<_> = [OUR_CONTEXTS, OUR_CLUSTERS, OUR_USERS]
+        .into_iter()
+        .flat_map(|(list, ours)| {
+            let there: Vec<_> = names(&all, list).collect();
+            let kind = list.trim_end_matches('s');
+            let taken = ours.iter().copied().filter(move |name| there.contains(name));
+            taken.map(move |name| (kind, name)).collect::<Vec<_>>()
+        })
+        .collect();
+    if entries.is_empty() {
+        return Ok(all);
+    }
+    Err(Taken { of, entries })
+}
+
+/// The kubeconfig `all`, which was [`cleared`], with the entries of `ours`; their context is the current one.
+pub(super) fn merged(mut all: Value, ours: Value) -> Value {
+    let ours = renamed(ours);
     let before = all["current-context"].as_str().unwrap_or_default().to_owned();
     for list in ["clusters", "contexts", "users"] {
         let added = ours[list].as_array().cloned().unwrap_or_default();
@@ -152,7 +200,7 @@ pub(super) fn merged(all: &Value, ours: &Value) -> Result<Value, String> {
         cluster["extensions"][0]["extension"]["previousContext"] = json!(before);
     }
     all["current-context"] = json!(NAME);
-    Ok(all)
+    all
 }
 
 /// The kubeconfig `all` without the entries that [`merged`] added for the server with this authority. Where its context
@@ -164,9 +212,7 @@ pub(super) fn without(all: &Value, authority: &str) -> Value {
     }
     let extension = ours_of(&mut all).map(|cluster| cluster["extensions"][0]["extension"].clone());
     let before = extension.and_then(|it| Some(it["previousContext"].as_str()?.to_owned()));
-    let ours: [(&str, &[&str]); 3] =
-        [("clusters", &[NAME]), ("contexts", &[NAME, READ_ONLY]), ("users", &MERGED_USERS)];
-    for (list, ours) in ours {
+    for (list, ours) in [OUR_CLUSTERS, OUR_CONTEXTS, OUR_USERS] {
         if let Some(there) = all[list].as_array_mut() {
             there.retain(|it| !it["name"].as_str().is_some_and(|name| ours.contains(&name)));
         }
@@ -213,9 +259,9 @@ fn server(config: &Value) -> Option<Server> {
     })
 }
 
-/// The authority of a kubeconfig of ours.
-pub(super) fn authority(ours: &Value) -> String {
-    server(ours).map(|it| it.authority).unwrap_or_default()
+/// The authority and the URL of a kubeconfig of ours.
+pub(super) fn authority_and_url(ours: &Value) -> (String, String) {
+    server(ours).map(|it| (it.authority, it.url)).unwrap_or_default()
 }
 
 fn names<'a>(config: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {
@@ -232,121 +278,4 @@ fn ours_of(config: &mut Value) -> Option<&mut Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ours(authority: &str, data: Option<&str>) -> Value {
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "bowline",
-            "clusters": [{"name": "bowline", "cluster": {
-                "server": "https://127.0.0.1:6443", "certificate-authority-data": authority,
-            }}],
-            "contexts": [
-                {"name": "bowline", "context": {"cluster": "bowline", "user": "admin"}},
-                {"name": "bowline-read-only", "context": {"cluster": "bowline", "user": "read-only"}},
-            ],
-            "users": [
-                {"name": "admin", "user": {"token": "1"}}, {"name": "read-only", "user": {"token": "2"}},
-            ],
-        });
-        marked(config, data.map(Path::new))
-    }
-
-    fn read(config: &Value) -> Found {
-        Found::read(config.to_string().as_bytes())
-    }
-
-    fn production() -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "production", "preferences": {"colors": true},
-            "clusters": [{"name": "production", "cluster": {"server": "https://a"}}],
-            "contexts": [{"name": "production", "context": {"cluster": "production", "user": "admin"}}],
-            "users": [{"name": "admin", "user": {"token": "t"}}],
-        })
-    }
-
-    #[test]
-    fn a_file_is_replaced_by_its_own_server_and_after_a_server_in_memory_has_ended() {
-        let refused = |found: &Found, own: Option<&str>, data: Option<&str>, held| {
-            found.replaceable(own, data.map(Path::new), held).is_err()
-        };
-        let (memory, kept) = (read(&ours("A", None)), read(&ours("A", Some("/data"))));
-        assert!(!refused(&Found::read(b" \n"), None, None, false));
-        assert!(!refused(&memory, Some("B"), None, false), "its credentials are worth nothing");
-        assert!(refused(&memory, Some("B"), None, true), "its server runs");
-        assert!(!refused(&kept, Some("A"), Some("/elsewhere"), true), "the same data, moved");
-        assert!(!refused(&kept, Some("B"), Some("/data"), false), "the data were removed");
-        assert!(refused(&kept, Some("B"), Some("/other"), false), "its data may be served again");
-        assert!(refused(&kept, None, None, false));
-        assert!(memory.is_of(Some("A")) && !memory.is_of(Some("B")) && !memory.is_of(None));
-
-        let mut older = ours("A", None);
-        older["clusters"][0]["cluster"]["extensions"] = json!([]);
-        let older = read(&older);
-        assert!(!refused(&older, Some("A"), Some("/data"), false), "an upgrade with its data");
-        assert!(refused(&older, Some("B"), None, false), "it does not say whose it is");
-    }
-
-    #[test]
-    fn what_is_not_exactly_a_file_of_ours_is_of_somebody_else() {
-        let mut more = ours("A", None);
-        more["users"].as_array_mut().expect("users").push(json!({"name": "me", "user": {}}));
-        for other in [more, production(), json!({}), json!({"users": []}), json!("notes")] {
-            assert_eq!(read(&other), Found::Other, "{other}");
-        }
-        assert_eq!(Found::read(b"clusters: []\n"), Found::Other);
-        assert_eq!(Found::read(b"a: [\n"), Found::Other);
-        assert_eq!(
-            Found::Other.replaceable(None, None, false).expect_err("refused"),
-            "exists and was not written by bowline up"
-        );
-    }
-
-    #[test]
-    fn a_kubeconfig_has_our_entries_beside_all_others_and_then_exactly_the_others_again() {
-        for before in [
-            production(),
-            json!({"apiVersion": "v1", "kind": "Config", "clusters": [],
-            "contexts": [], "users": [], "current-context": ""}),
-        ] {
-            let both = merged(&before, &ours("A", None)).expect("merged");
-            assert_eq!(both["current-context"], "bowline");
-            assert_eq!(names(&both, "contexts").filter(|it| it.starts_with("bowline")).count(), 2);
-            let user = |name| {
-                both["users"].as_array().expect("users").iter().find(|it| it["name"] == name)
-            };
-            assert_eq!(user("bowline-admin").expect("ours")["user"]["token"], "1");
-            let again = merged(&both, &ours("A", None)).expect("merged again");
-            assert_eq!(names(&again, "clusters").count(), names(&both, "clusters").count());
-            assert_eq!(without(&again, "A"), before);
-            assert_eq!(without(&both, "B"), both, "the entries of another server");
-        }
-        assert_eq!(
-            merged(&Value::Null, &ours("A", None)).expect("made")["current-context"],
-            "bowline"
-        );
-    }
-
-    #[test]
-    fn a_context_that_was_chosen_meanwhile_stays_and_one_that_is_gone_does_not_come_back() {
-        let mut chosen = merged(&production(), &ours("A", None)).expect("merged");
-        chosen["current-context"] = json!("other");
-        assert_eq!(without(&chosen, "A")["current-context"], "other");
-        let mut gone = merged(&production(), &ours("A", None)).expect("merged");
-        gone["contexts"].as_array_mut().expect("contexts").remove(0);
-        assert_eq!(without(&gone, "A")["current-context"], "");
-    }
-
-    #[test]
-    fn entries_of_our_names_that_lead_to_another_server_stay() {
-        let kept = merged(&production(), &ours("A", Some("/data"))).expect("merged");
-        let why = merged(&kept, &ours("B", None)).expect_err("refused");
-        assert!(
-            why.starts_with("has a cluster bowline already") && why.contains("delete-cluster"),
-            "{why}"
-        );
-        let ended = merged(&production(), &ours("A", None)).expect("merged");
-        let next = merged(&ended, &ours("B", None)).expect("this process has its address now");
-        assert_eq!(without(&next, "B"), production());
-    }
-}
+mod tests;
