@@ -69,8 +69,7 @@ fn a_load_balancer_that_is_deleted_serves_its_consumers_until_the_last_one_is_go
             site.until(LB, "edge", "says so", |it| (message(it, "Bound") == says).then_some(()))
                 .await;
             site.hears("default", "edge", &says).await;
-            let says = "it is being deleted, and serves its consumers until the last one is gone or has moved";
-            site.until(LB, "edge", "says in its status that it serves on", |it| {
+            site.until(LB, "edge", "runs, and says in its status what holds it", |it| {
                 (it["status"]["message"] == says && it["status"]["phase"] == "Running")
                     .then_some(())
             })

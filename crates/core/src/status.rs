@@ -22,9 +22,6 @@ pub const MOST_REFUSED: usize = 20;
 pub const MOST_ADDRESSES: usize = 16;
 /// Agents may be this long behind a plan before a status says so: a change on its way is not worth two writes.
 pub const BEHIND: Duration = Duration::from_secs(2);
-/// What a load balancer says that runs and is being deleted.
-const LEAVING: &str =
-    "it is being deleted, and serves its consumers until the last one is gone or has moved";
 /// The most problems in one message.
 const MOST_NAMED: usize = 3;
 
@@ -403,8 +400,8 @@ pub struct Known<'a, C, R> {
     pub assigned: Option<&'a Condition>,
     /// Why none of its listeners is open. None: one is, or it has none.
     pub closed: Option<&'a Problem>,
-    /// Whether it is being deleted.
-    pub deleting: bool,
+    /// Why it is still there, while it is being deleted. None: it is not, or nothing holds it.
+    pub held: Option<&'a str>,
 }
 
 /// Why a load balancer does not run; None: it does. No verdict: it has no driver.
@@ -453,8 +450,7 @@ pub fn load_balancer<'a>(
             (LoadBalancerPhase::Failed, why)
         }
         (None, None) => {
-            let leaving = known.deleting.then(|| LEAVING.to_owned());
-            (LoadBalancerPhase::Running, unassigned.or(leaving))
+            (LoadBalancerPhase::Running, unassigned.or_else(|| known.held.map(str::to_owned)))
         }
     };
     LoadBalancerStatus {

@@ -185,7 +185,7 @@ fn known(
         made: None,
         assigned: None,
         closed: None,
-        deleting: false,
+        held: None,
     }
 }
 
@@ -236,15 +236,11 @@ fn a_load_balancer_without_an_agent_says_how_to_start_one() {
 }
 
 #[test]
-fn a_load_balancer_that_is_being_deleted_says_that_it_serves_on() {
+fn a_load_balancer_that_is_being_deleted_and_serves_says_what_holds_it() {
     let running = Verdict { phase: Phase::Running, applied: Some(1) };
-    let status = load_balancer(Known { deleting: true, ..known(Some(&running)) });
-    let message =
-        "it is being deleted, and serves its consumers until the last one is gone or has moved";
-    assert_eq!(
-        (status.phase, status.message.as_deref()),
-        (LoadBalancerPhase::Running, Some(message))
-    );
+    let held = "it is being deleted, and claim shop/web holds it";
+    let status = load_balancer(Known { held: Some(held), ..known(Some(&running)) });
+    assert_eq!((status.phase, status.message.as_deref()), (LoadBalancerPhase::Running, Some(held)));
 }
 
 #[test]

@@ -228,6 +228,13 @@ pub(super) fn unreclaimed(shown: &LoadBalancerStatus) -> Option<&str> {
     shown.conditions.iter().find(failed).map(|it| it.message.as_str())
 }
 
+/// What the binder says of a load balancer's binding, from its status: while it is being deleted, what holds it.
+pub(super) fn held(shown: &LoadBalancerStatus) -> Option<&str> {
+    let bound = |it: &&Condition| it.type_ == names::CONDITION_BOUND;
+    let message = shown.conditions.iter().find(bound).map(|it| it.message.as_str());
+    message.filter(|message| !message.is_empty())
+}
+
 /// How much of its capacity is used. None: it has no capacity.
 fn used(lb: &admission::LoadBalancer) -> Option<Used> {
     let allocated = lb.allocated();

@@ -68,7 +68,7 @@ impl State {
             made: made.as_ref(),
             assigned: assigned.as_ref(),
             closed: self.closed(lb),
-            deleting: known.deleting,
+            held: render::held(before).filter(|_| known.deleting),
         });
         let hostnames = self.provisions.hostnames(lb);
         let mut rendered = render::load_balancer(want, hostnames, shown, clock);
