@@ -107,6 +107,10 @@ pub trait Rules: Send + Sync {
     /// Removes fields that a creator may not set, such as the status.
     fn prepare_create(&self, _object: &mut Value) {}
 
+    /// Sets what a new object leaves out and other objects say, as an admission plugin of a real server does. `list`
+    /// returns the objects of a resource of the store.
+    fn complete_create(&self, _object: &mut Value, _list: &dyn Fn(&str) -> Vec<Value>) {}
+
     /// Restores from `old` the fields that a write to the main resource may not change, and clears
     /// fields that a change of type makes meaningless. With a status subresource, the status is
     /// already restored.

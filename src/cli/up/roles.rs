@@ -51,7 +51,7 @@ impl Roles {
             up.local.ensure(client).await?;
             up.local.tell_unopened(client).await;
         }
-        ingress_class::ensure(client).await?;
+        ingress_class::ensure(client, !up.no_default_load_balancer).await?;
         let namespace = up.old.clone().or(up.system.clone());
         forget_leader(client, &namespace).await?;
         let (mut context, stop) = Context::new();

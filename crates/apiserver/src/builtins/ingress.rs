@@ -2,6 +2,7 @@
 //! kube-apiserver, because Ingresses become load-balancer configuration. The write path calls them;
 //! they do no I/O.
 
+use super::default_class;
 use super::fields::{
     Findings, child, default, has, int, items, list, member, omit_empty, set, text, texts,
 };
@@ -30,6 +31,10 @@ impl Rules for IngressRules {
 
     fn prepare_create(&self, object: &mut Value) {
         set(object, "status", json!({"loadBalancer": {}}));
+    }
+
+    fn complete_create(&self, object: &mut Value, list: &dyn Fn(&str) -> Vec<Value>) {
+        default_class::give(object, list);
     }
 
     fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {

@@ -4,6 +4,7 @@
 pub mod apps;
 pub mod cluster;
 pub mod config;
+mod default_class;
 pub mod definitions;
 pub mod discovery;
 pub mod event;

@@ -11,7 +11,7 @@ use crate::http::query::FieldValidation;
 use crate::kind::Kind;
 use crate::meta;
 use crate::server::{Server, key, name_suffix, new_uid, timestamp};
-use crate::store::{Change, Expect, Guard, Key, Write, WriteError};
+use crate::store::{Change, Expect, Guard, Key, ListQuery, Write, WriteError};
 use serde_json::{Value, json};
 
 /// How often a commit is retried when a generated name or an allocated claim was taken in the meantime.
@@ -52,9 +52,7 @@ impl Server {
         kind.rules.prepare_create(&mut object);
         kind.schema.default(&mut object);
         kind.rules.default(&mut object);
-        if (kind.group.as_str(), kind.plural.as_str()) == ("networking.k8s.io", "ingresses") {
-            self.give_default_class(&mut object);
-        }
+        kind.rules.complete_create(&mut object, &|resource| self.all(resource));
         warnings.extend(kind.rules.warnings(&object, None));
 
         for _ in 0..MOST_TRIES {
@@ -81,6 +79,13 @@ impl Server {
             "Timeout",
             "the server could not find a free name or address; try again",
         ))
+    }
+
+    /// The objects of a resource.
+    fn all(&self, resource: &str) -> Vec<Value> {
+        let Ok(page) = self.store.list(resource, &ListQuery::default()) else { return Vec::new() };
+        let objects = page.items.iter();
+        objects.filter_map(|(_, entry)| serde_json::from_slice(&entry.bytes).ok()).collect()
     }
 
     /// Sets what only the server sets, and validates the result. Errors of the object are reported

@@ -4,7 +4,6 @@
 
 mod admit;
 mod create;
-mod default_class;
 mod delete;
 mod establish;
 mod list;

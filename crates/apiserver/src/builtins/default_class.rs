@@ -1,9 +1,7 @@
-//! The class of an Ingress that names none: the default IngressClass, as the admission plugin of a real server sets it. Called
-//! for a new Ingress.
+//! The class of an Ingress that names none: the default IngressClass, as the admission plugin of a real server sets it. The
+//! rules of Ingresses call it for a new one.
 
 use crate::meta;
-use crate::server::Server;
-use crate::store::ListQuery;
 use serde_json::{Value, json};
 
 /// The resource of IngressClasses in the store.
@@ -12,19 +10,14 @@ const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
 /// The annotation that named a class before there was a field for it.
 const OLDER: &str = "kubernetes.io/ingress.class";
 
-impl Server {
-    /// Gives an Ingress without a class the default one, if there is one.
-    pub(super) fn give_default_class(&self, ingress: &mut Value) {
-        let named = ingress["metadata"]["annotations"].get(OLDER).is_some();
-        if named || !ingress["spec"]["ingressClassName"].is_null() || !ingress["spec"].is_object() {
-            return;
-        }
-        let Ok(page) = self.store.list(CLASSES, &ListQuery::default()) else { return };
-        let classes =
-            page.items.iter().filter_map(|(_, entry)| serde_json::from_slice(&entry.bytes).ok());
-        if let Some(name) = default_of(classes) {
-            ingress["spec"]["ingressClassName"] = json!(name);
-        }
+/// Gives an Ingress without a class the default one, if there is one. `list` returns the objects of a resource.
+pub(super) fn give(ingress: &mut Value, list: &dyn Fn(&str) -> Vec<Value>) {
+    let named = ingress["metadata"]["annotations"].get(OLDER).is_some();
+    if named || !ingress["spec"]["ingressClassName"].is_null() || !ingress["spec"].is_object() {
+        return;
+    }
+    if let Some(name) = default_of(list(CLASSES).into_iter()) {
+        ingress["spec"]["ingressClassName"] = json!(name);
     }
 }
 
@@ -40,6 +33,22 @@ fn default_of(classes: impl Iterator<Item = Value>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ingress_that_names_a_class_in_either_way_keeps_it() {
+        let list = |resource: &str| match resource {
+            CLASSES => vec![json!({"metadata": {"name": "a", "annotations": {DEFAULT: "true"}}})],
+            other => panic!("{other}"),
+        };
+        let class = |mut ingress: Value| {
+            give(&mut ingress, &list);
+            ingress["spec"]["ingressClassName"].clone()
+        };
+        assert_eq!(class(json!({"metadata": {}, "spec": {}})), "a");
+        assert_eq!(class(json!({"metadata": {}, "spec": {"ingressClassName": "b"}})), "b");
+        let older = json!({"metadata": {"annotations": {OLDER: "b"}}, "spec": {}});
+        assert_eq!(class(older), Value::Null);
+    }
 
     #[test]
     fn the_newest_default_class_counts_and_the_first_by_name_among_equals() {
