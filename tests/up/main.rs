@@ -20,6 +20,7 @@ mod folders;
 mod hostile;
 mod kubeconfig;
 mod lines;
+mod local;
 mod look;
 mod manifests;
 mod metallb;

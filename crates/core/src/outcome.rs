@@ -247,6 +247,16 @@ impl Problem {
         );
         Self::new(Reason::LoadBalancerDeleting, message)
     }
+
+    /// The same for consumers that name no load balancer and so have the default one.
+    pub fn default_leaving(load_balancer: &str) -> Self {
+        let message = format!(
+            "load balancer {}, the default one, is being deleted and takes no new consumers: name another one by \
+             bowline.dev/load-balancer",
+            quote(load_balancer)
+        );
+        Self::new(Reason::LoadBalancerDeleting, message)
+    }
 }
 
 /// User text, fit for a message: in quotation marks, control characters escaped, cut after 100 characters.

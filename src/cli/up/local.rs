@@ -6,7 +6,10 @@ use anyhow::Context as _;
 use bowline_api::source::{BuiltinSource, LoadBalancerSource};
 use bowline_api::{LoadBalancer, convert};
 use bowline_runtime::controller::has_driver;
+use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::conditions;
+use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
@@ -35,8 +38,9 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Creates it if it is missing, and applies the flags to it.
-    pub(super) async fn ensure(&self, client: &kube::Client) -> anyhow::Result<()> {
+    /// Creates it if it is missing, and applies the flags to it. Returns what is to be created when the one that is there,
+    /// and is being deleted, is gone.
+    pub(super) async fn ensure(&self, client: &kube::Client) -> anyhow::Result<Option<Again>> {
         anyhow::ensure!(
             has_driver(&LoadBalancerSource::Builtin(BuiltinSource {})),
             "the load balancer {NAME:?} needs the built-in proxy, which this build lacks (feature `proxy`): name \
@@ -44,17 +48,24 @@ impl Local {
         );
         let api: Api<LoadBalancer> = Api::all(client.clone());
         let doing = || format!("cannot set up the load balancer {NAME:?}");
-        if api.get_opt(NAME).await.with_context(doing)?.is_some() {
+        let object = || serde_json::from_value(self.object(has_ipv6())).with_context(doing);
+        if let Some(found) = api.get_opt(NAME).await.with_context(doing)? {
+            if found.metadata.deletion_timestamp.is_some() {
+                say(format_args!(
+                    "The load balancer {NAME:?} is being deleted: it serves the consumers that it has, takes no new \
+                     ones, and is created again when it is gone."
+                ));
+                return Ok(Some(Again { object: object()?, uid: found.uid().unwrap_or_default() }));
+            }
             let changes = self.changes();
             if changes != json!({}) {
                 let patch = Patch::Merge(json!({"spec": changes}));
                 api.patch(NAME, &PatchParams::default(), &patch).await.with_context(doing)?;
             }
-            return Ok(());
+            return Ok(None);
         }
-        let object = serde_json::from_value(self.object(has_ipv6())).with_context(doing)?;
-        api.create(&PostParams::default(), &object).await.with_context(doing)?;
-        Ok(())
+        api.create(&PostParams::default(), &object()?).await.with_context(doing)?;
+        Ok(None)
     }
 
     /// Says which listeners of its Ingresses cannot be opened, and what helps. Nothing runs yet that could have them.
@@ -109,6 +120,28 @@ impl Local {
             "metadata": {"name": NAME},
             "spec": spec,
         })
+    }
+}
+
+/// A load balancer to be created when the one with this uid is gone.
+pub(super) struct Again {
+    object: LoadBalancer,
+    uid: String,
+}
+
+impl Again {
+    /// Waits until the old one is gone, and creates the new one.
+    pub(super) async fn run(self, client: kube::Client) {
+        let api: Api<LoadBalancer> = Api::all(client);
+        let gone = await_condition(api.clone(), NAME, conditions::is_deleted(&self.uid));
+        let created = match gone.await {
+            Ok(_) => api.create(&PostParams::default(), &self.object).await.map_err(Into::into),
+            Err(error) => Err(anyhow::Error::from(error)),
+        };
+        if let Err(error) = created {
+            let why = format!("{error:#}");
+            tracing::warn!(why, "the load balancer {NAME:?} is not created again: start up again");
+        }
     }
 }
 

@@ -47,8 +47,9 @@ impl Roles {
         api: SocketAddr,
         admin: Admin,
     ) -> anyhow::Result<Self> {
+        let mut local = None;
         if up.default_load_balancer.is_none() && !up.no_default_load_balancer {
-            up.local.ensure(client).await?;
+            local = up.local.ensure(client).await?;
             up.local.tell_unopened(client).await;
         }
         ingress_class::ensure(client, !up.no_default_load_balancer).await?;
@@ -100,6 +101,15 @@ impl Roles {
             admin.await;
             anyhow::Ok(())
         };
+        if let Some(local) = local {
+            let (client, context) = (client.clone(), context.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    () = local.run(client) => {}
+                    () = context.stopped() => {}
+                }
+            });
+        }
         let (failure, failed) = mpsc::channel(1);
         let tasks = vec![
             watched("the load balancers", agents, &context, &failure),

@@ -161,7 +161,7 @@ impl Planner {
         let (namespace, directory) = (&service.key.namespace, &self.stores.directory);
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
         // A Service that cannot go to its load balancer keeps its addresses and gets no new ones.
-        let placed = place(&asked.ask, namespace, labels, &self.stores).and_then(|lb| {
+        let placed = place(&asked, namespace, labels, &self.stores).and_then(|lb| {
             self.seated(lb, &ConsumerKey::service(&service.key), &service.uid)?;
             Ok(lb)
         });

@@ -3,7 +3,7 @@
 
 use super::allowed_namespaces::allows;
 use super::asked_load_balancer::{
-    Ask, Asked, Refusal, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
+    Ask, Refusal, ask_of_ingress, ask_of_service, ingress_not_ours, not_ours, place,
 };
 use super::consumer::ConsumerKey;
 use super::{Object, Planner};
@@ -80,11 +80,11 @@ impl Planner {
             }
             ConsumerKind::LoadBalancer => return None,
         };
-        let ask = asked.ok()?.ask;
-        let way = self.way(&ask, who, &uid);
+        let asked = asked.ok()?;
+        let way = self.way(&asked, who, &uid);
         let namespace = &who.key.namespace;
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
-        let goes = place(&ask, namespace, labels, &self.stores).ok();
+        let goes = place(&asked, namespace, labels, &self.stores).ok();
         let stays = way.into_iter().flat_map(|way| [way.lb].into_iter().chain(way.before));
         let mut on: Vec<&Arc<LoadBalancer>> = goes.into_iter().collect();
         for lb in stays {
@@ -126,7 +126,7 @@ impl Planner {
             },
             _ => return false,
         };
-        let Ok(Asked { ask, .. }) = asked else {
+        let Ok(asked) = asked else {
             let on = self.recorded.on(&consumer);
             return on.is_empty() || on.iter().any(|name| ***name == *load_balancer);
         };
@@ -135,15 +135,15 @@ impl Planner {
             known.is_some_and(|it| it.key == *claim && *it.uid == *uid)
         };
         let may_use = || allows(lb, &key.namespace, read.namespace.as_ref(), has);
-        match ask {
+        match &asked.ask {
             Ask::Claim(claim) => match &lb.claim {
-                Some((key, Some(uid))) => *key == claim && has(key, uid),
+                Some((key, Some(uid))) => key == claim && has(key, uid),
                 _ => false,
             },
-            Ask::Name(name) => *name == *lb.name && may_use(),
+            Ask::Name(name) => *name == lb.name && may_use(),
             Ask::Source(_) | Ask::External | Ask::Nothing => {
                 let labels = read.namespace.as_ref();
-                place(&ask, &key.namespace, labels, &self.stores)
+                place(&asked, &key.namespace, labels, &self.stores)
                     .is_ok_and(|lb| *lb.name == *load_balancer)
             }
         }

@@ -213,7 +213,7 @@ fn default(config: &Config) -> Option<Asked> {
 
 /// The requested load balancer, if the namespace may use it.
 pub(super) fn place<'a>(
-    ask: &Ask,
+    Asked { ask, by }: &Asked,
     namespace: &str,
     labels: Option<&Namespace>,
     stores: &'a Stores,
@@ -241,7 +241,8 @@ pub(super) fn place<'a>(
             Refusal::nowhere(Problem::new(Reason::ClaimNotBound, message))
         })?,
         Ask::Source(source) => {
-            let mut usable = directory.by_source(source).filter(|lb| may_use(lb));
+            let all = || directory.by_source(source);
+            let mut usable = all().filter(|lb| !lb.deleting && may_use(lb));
             match (usable.next(), usable.next()) {
                 (Some(one), Some(other)) => {
                     return Err(not_found(format!(
@@ -253,9 +254,11 @@ pub(super) fn place<'a>(
                     )));
                 }
                 (Some(one), None) => one,
-                (None, _) => directory
-                    .by_source(source)
-                    .next()
+                // None may be used. The one that is refused is then the nearest to that.
+                (None, _) => all()
+                    .find(|lb| may_use(lb))
+                    .or_else(|| all().find(|lb| !lb.deleting))
+                    .or_else(|| all().next())
                     .ok_or_else(|| {
                         not_found(format!("no load balancer has source {}", quote(source)))
                     })?,
@@ -279,7 +282,11 @@ pub(super) fn place<'a>(
     // A load balancer that is bound to a claim stays usable as long as the claim exists.
     let held = matches!(&lb.claim, Some((_, Some(_))));
     if lb.deleting && !held {
-        return Err(Refusal::nowhere(Problem::leaving(&lb.name)));
+        let problem = match by {
+            By::Default => Problem::default_leaving(&lb.name),
+            By::Itself | By::Class(_) | By::Nothing => Problem::leaving(&lb.name),
+        };
+        return Err(Refusal::nowhere(problem));
     }
     if !may_use(lb) {
         let message = format!(

@@ -27,6 +27,8 @@ pub(super) struct Directory {
     pub(super) store: Store<Arc<str>, LoadBalancer>,
     sources: Edges<Arc<str>, Arc<str>>,
     external: BTreeSet<Arc<str>>,
+    /// External load balancers that are being deleted.
+    leaving_external: BTreeSet<Arc<str>>,
     /// Load balancers by the claim that they name.
     claimed: Edges<ObjectKey, Arc<str>>,
     /// Load balancers by their door.
@@ -36,7 +38,7 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    /// Follows a change of the store. A load balancer that is being deleted is found only by its name, claim and door.
+    /// Follows a change of the store.
     pub(super) fn follow(&mut self, change: &Replaced<LoadBalancer>) {
         let claim = |lb: &LoadBalancer| lb.claim.as_ref().map(|(claim, _)| claim.clone());
         if let Some((old, claim)) = change.old.as_deref().and_then(|lb| Some((lb, claim(lb)?))) {
@@ -53,14 +55,19 @@ impl Directory {
         {
             self.doors.insert(door.clone(), new.name.clone());
         }
-        if let Some(old) = change.old.as_deref().filter(|lb| !lb.deleting) {
+        if let Some(old) = change.old.as_deref() {
             self.sources.remove(&old.source, &old.name);
             self.external.remove(&old.name);
+            self.leaving_external.remove(&old.name);
         }
-        if let Some(new) = change.new.as_deref().filter(|lb| !lb.deleting) {
+        if let Some(new) = change.new.as_deref() {
             self.sources.insert(new.source.clone(), new.name.clone());
             if new.external {
-                self.external.insert(new.name.clone());
+                let all = match new.deleting {
+                    true => &mut self.leaving_external,
+                    false => &mut self.external,
+                };
+                all.insert(new.name.clone());
             }
         }
     }
@@ -89,9 +96,11 @@ impl Directory {
         self.doors.of(door).filter_map(|name| self.store.get(name))
     }
 
-    /// The external load balancer, while there is exactly one.
+    /// The external load balancer, while there is exactly one. Those that are being deleted count only if there is no
+    /// other one.
     pub(super) fn only_external(&self) -> Option<&Arc<LoadBalancer>> {
-        let name = self.external.first().filter(|_| self.external.len() == 1)?;
+        let all = if self.external.is_empty() { &self.leaving_external } else { &self.external };
+        let name = all.first().filter(|_| all.len() == 1)?;
         self.store.get(name)
     }
 

@@ -408,11 +408,11 @@ impl Planner {
         (uid, created): (&Arc<str>, Timestamp),
         wants: impl Fn(Target<'_>) -> Result<Wants, Problem>,
     ) -> (Option<Ask>, Assignment) {
-        let Asked { ask, by } = match asked {
+        let asked = match asked {
             Ok(asked) => asked,
             Err(problem) => return (None, Assignment::Refused(Refusal::nowhere(problem))),
         };
-        let placed = self.way(&ask, who, uid).and_then(|Way { lb, unmet, before }| {
+        let placed = self.way(&asked, who, uid).and_then(|Way { lb, unmet, before }| {
             let place = |lb: &Arc<LoadBalancer>| {
                 let addresses = self.stores.directory.addresses(lb);
                 let target = Target::new(lb, &addresses);
@@ -432,8 +432,9 @@ impl Planner {
             let before = if before.is_empty() { Vec::new() } else { stays.collect() };
             Ok(Placed { unmet, before, ..place(lb)? })
         });
-        let refused = |refusal: Refusal| Assignment::Refused(refusal.named_by(&by));
-        (Some(ask), placed.map_or_else(refused, Assignment::Placed))
+        let refused = |refusal: Refusal| Assignment::Refused(refusal.named_by(&asked.by));
+        let assignment = placed.map_or_else(refused, Assignment::Placed);
+        (Some(asked.ask), assignment)
     }
 
     /// The addresses at which a Service is served on a load balancer.

@@ -1,9 +1,10 @@
 //! The load balancers of a consumer that moves from one to another. It stays where a Plan records it until it has a
 //! seat on the new load balancer and has been served there for long enough. A request that cannot be met changes
-//! nothing, so a load balancer that is being deleted keeps its consumers and gets no new ones. Only records count, so a new leader comes to the same result.
+//! nothing, so a load balancer that is being deleted keeps its consumers and gets no new ones. Only records count, so a
+//! new leader comes to the same result.
 
 use super::Planner;
-use super::asked_load_balancer::{Ask, Refusal, may_stay, place};
+use super::asked_load_balancer::{Ask, Asked, Refusal, may_stay, place};
 use super::assignments::Assignment;
 use super::consumer::ConsumerKey;
 use crate::admission::Decision;
@@ -27,13 +28,13 @@ impl Planner {
     /// The load balancers of a consumer with this request.
     pub(super) fn way(
         &self,
-        ask: &Ask,
+        asked: &Asked,
         who: &ConsumerKey,
         uid: &Arc<str>,
     ) -> Result<Way<'_>, Refusal> {
         let namespace = &who.key.namespace;
         let labels = self.stores.namespaces.get(namespace).map(|labels| &**labels);
-        let refusal = match place(ask, namespace, labels, &self.stores) {
+        let refusal = match place(asked, namespace, labels, &self.stores) {
             Ok(lb) => match self.seated(lb, who, uid) {
                 Ok(()) => {
                     let before = self.before(lb, who, uid);
@@ -41,7 +42,7 @@ impl Planner {
                 }
                 Err(refusal) => refusal,
             },
-            Err(refusal) if *ask == Ask::Nothing => return Err(refusal),
+            Err(refusal) if asked.ask == Ask::Nothing => return Err(refusal),
             Err(refusal) => refusal,
         };
         let mut stays = self.recorded_on(refusal.load_balancer.as_ref(), who, uid);

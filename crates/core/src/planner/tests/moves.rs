@@ -213,6 +213,39 @@ fn a_load_balancer_that_is_deleted_keeps_its_consumers_until_they_are_gone_or_ha
 }
 
 #[test]
+fn the_consumers_of_a_load_balancer_that_is_deleted_are_told_however_they_found_it() {
+    let external = || LoadBalancer { external: true, ..at("lb", "192.0.2.1") };
+    let vip = || Service {
+        address: crate::addresses::Wish { of_device: true, ..Default::default() },
+        ..asks(Placement::Default)
+    };
+    for (default, service, told) in [
+        (None, asks(Placement::Source(lb("lb").source)), Problem::leaving("lb")),
+        (None, vip(), Problem::leaving("lb")),
+        (Some("lb"), asks(Placement::Default), Problem::default_leaving("lb")),
+    ] {
+        let mut planner = Planner::new(Config {
+            default_load_balancer: default.map(Into::into),
+            ..Config::default()
+        });
+        apply(&mut planner, external());
+        apply(&mut planner, service);
+        planner.take();
+        record(&mut planner, "lb");
+        apply(&mut planner, LoadBalancer { deleting: true, ..external() });
+        planner.take();
+        assert_eq!(state(&planner), ("lb 192.0.2.1".to_owned(), vec![]));
+        let unmet = planner.outcome(KIND, &key("a/x")).unwrap().unmet.clone().unwrap();
+        assert_eq!(unmet.problem, told);
+    }
+    assert_eq!(
+        &*Problem::default_leaving("lb").message,
+        "load balancer \"lb\", the default one, is being deleted and takes no new consumers: name another one by \
+         bowline.dev/load-balancer"
+    );
+}
+
+#[test]
 fn where_it_may_not_be_any_more_or_has_nothing_nobody_stays() {
     for gone in [
         LoadBalancer { allowed: crate::objects::AllowedNamespaces::None, ..at("lb", "192.0.2.1") },

@@ -45,6 +45,7 @@ fn where_a_service_goes() {
     let sourced = |name, source: &str| LoadBalancer { source: source.into(), ..lb(name) };
     let nobodys = |name| LoadBalancer { allowed: AllowedNamespaces::None, ..lb(name) };
     let leaving = |name| LoadBalancer { deleting: true, ..lb(name) };
+    let leaving_external = |name| LoadBalancer { deleting: true, ..external(name) };
     let reserved = |lb| LoadBalancer { claim: Some((key("a/new"), None)), ..lb };
     let on = |name: &str| format!("{name} 192.0.2.1");
     let cases: Vec<(&str, Config, Vec<LoadBalancer>, Service, String)> = vec![
@@ -100,6 +101,41 @@ fn where_a_service_goes() {
             "NotAllowed by p".into(),
         ),
         ("no such source", none(), vec![lb("p")], by_source("2"), "LoadBalancerNotFound".into()),
+        (
+            "a source that is being deleted",
+            none(),
+            vec![leaving("p"), nobodys("q")],
+            by_source(&lb("p").source),
+            "LoadBalancerDeleting".into(),
+        ),
+        (
+            "a source of which one is being deleted",
+            none(),
+            vec![leaving("p"), lb("q")],
+            by_source(&lb("p").source),
+            on("q"),
+        ),
+        (
+            "the default, being deleted",
+            with_default("p"),
+            vec![leaving("p")],
+            anywhere(),
+            "LoadBalancerDeleting".into(),
+        ),
+        (
+            "the only external, being deleted",
+            none(),
+            vec![leaving_external("e")],
+            vip(),
+            "LoadBalancerDeleting".into(),
+        ),
+        (
+            "the only external that stays",
+            none(),
+            vec![leaving_external("d"), external("e")],
+            vip(),
+            on("e"),
+        ),
         ("the default", with_default("p"), vec![lb("o"), lb("p")], anywhere(), on("p")),
         (
             "no such default",
