@@ -69,41 +69,46 @@ pub(super) struct Disk {
 /// Where a store is kept.
 #[derive(Clone, Debug)]
 enum Place {
-    /// In a file.
+    /// In this file, which is no symbolic link.
     File(PathBuf),
     /// On a medium of a test; after it has failed the next one is used, if the test has one.
     #[cfg(test)]
-    Medium(Option<super::testing::Medium>),
+    Medium(super::testing::Medium),
 }
 
 impl Disk {
     /// Opens the file at `path`, creating it readable by its owner only.
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         let file = claim(path)?;
-        let disk = Self::with(builder().create_file(file), Place::File(path.to_owned()))?;
-        sync_folder(path)?;
+        // A new file has to be on the disk of the file, not on that of a link to it.
+        let path = path.canonicalize()?;
+        let disk = Self::with(builder().create_file(file), Place::File(path.clone()))?;
+        // What a process that was killed meanwhile left takes space. Only the process that has the store makes it.
+        match std::fs::remove_file(successor(&path)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        disk.settle()?;
         Ok(disk)
     }
 
     /// A store that has exactly `state`, in the place of this one, whose file has failed. Until it is there
     /// completely the old file stays; the new one is locked before it takes its place, so that no other process
-    /// gets in between.
+    /// gets in between. It survives a power cut when it is settled.
     pub(super) fn renewed(&self, state: &State) -> Result<Self, OpenError> {
         match &self.place {
             Place::File(path) => {
-                let mut beside = path.clone().into_os_string();
-                beside.push(".new");
-                let beside = PathBuf::from(beside);
-                let made = Self::beside(path, &beside, state);
+                let new = successor(path);
+                let made = Self::replacing(path, &new, state);
                 if made.is_err() {
                     // What is half there takes the space that may be missing.
-                    let _ = std::fs::remove_file(&beside);
+                    let _ = std::fs::remove_file(&new);
                 }
                 made
             }
             #[cfg(test)]
-            Place::Medium(next) => {
-                let next = next.clone().ok_or_else(|| std::io::Error::other("no other medium"))?;
+            Place::Medium(medium) => {
+                let next = medium.next().ok_or_else(|| std::io::Error::other("no other medium"))?;
                 let disk = Self::on(next)?;
                 disk.commit(&state.whole()).map_err(unreadable)?;
                 Ok(disk)
@@ -111,23 +116,31 @@ impl Disk {
         }
     }
 
-    fn beside(path: &Path, beside: &Path, state: &State) -> Result<Self, OpenError> {
-        match std::fs::remove_file(beside) {
+    fn replacing(path: &Path, new: &Path, state: &State) -> Result<Self, OpenError> {
+        match std::fs::remove_file(new) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let file = claim(beside)?;
+        let file = claim(new)?;
         let disk = Self::with(builder().create_file(file), Place::File(path.to_owned()))?;
         disk.commit(&state.whole()).map_err(unreadable)?;
-        std::fs::rename(beside, path)?;
-        sync_folder(path)?;
+        std::fs::rename(new, path)?;
         Ok(disk)
+    }
+
+    /// Makes sure that a power cut leaves this file in its place, and not the one before it.
+    pub(super) fn settle(&self) -> Result<(), OpenError> {
+        match &self.place {
+            Place::File(path) => sync_folder(path),
+            #[cfg(test)]
+            Place::Medium(medium) => Ok(medium.settle()?),
+        }
     }
 
     /// Opens a store on a medium of a test.
     #[cfg(test)]
     pub(super) fn on(medium: super::testing::Medium) -> Result<Self, OpenError> {
-        let place = Place::Medium(medium.next());
+        let place = Place::Medium(medium.clone());
         Self::with(builder().create_with_backend(medium), place)
     }
 
@@ -293,6 +306,13 @@ fn read_log(
         events.entry(event.key.resource.clone()).or_default().push_front(Arc::new(event));
     }
     Ok(events)
+}
+
+/// The file that is to take the place of the one at `path`, while it is written.
+fn successor(path: &Path) -> PathBuf {
+    let mut new = path.to_owned().into_os_string();
+    new.push(".new");
+    PathBuf::from(new)
 }
 
 /// Opens or creates the file. A file whose creation was interrupted is emptied: no write in it was ever

@@ -243,6 +243,64 @@ fn a_store_that_is_written_again_takes_the_place_of_its_file_and_stays_locked() 
 }
 
 #[tokio::test]
+async fn a_new_file_whose_folder_cannot_be_synced_is_kept_and_takes_no_writes() {
+    let (medium, unsettled, last) = (Medium::default(), Medium::default(), Medium::default());
+    medium.goes_on(&unsettled);
+    unsettled.goes_on(&last);
+    unsettled.unsettle();
+    let store = medium.open(WIDE);
+    some_life(&store).await;
+    medium.break_down();
+    let mut refusals = Vec::new();
+    let written = loop {
+        match store.write(create(&thing("n/d"), 1)).await {
+            Ok(written) => break written,
+            Err(WriteError::Storage(why)) => refusals.push(why),
+            Err(other) => panic!("{other}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(refusals.iter().any(|why| why.contains("the folder is on the moon")), "{refusals:?}");
+    assert_eq!((written.entry.revision, store.failure()), (10, None));
+    drop(store);
+    assert_eq!(last.killed().open(WIDE).revision(), 10, "it went on after the one that was kept");
+}
+
+#[test]
+fn what_a_process_left_that_was_killed_while_it_wrote_a_new_file_is_removed() {
+    let (folder, path) = file();
+    drop(Store::open(&path, WIDE).unwrap());
+    let left = path.with_file_name("store.redb.new");
+    assert_eq!(path.file_name().unwrap(), "store.redb");
+    fs::write(&left, "half").unwrap();
+    let store = Store::open(&path, WIDE).unwrap();
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "only the store");
+    // A process that does not get the store removes nothing of the process that has it.
+    fs::write(&left, "half").unwrap();
+    assert!(matches!(Store::open(&path, WIDE), Err(OpenError::InUse)));
+    assert!(left.exists());
+    drop(store);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_store_that_is_a_link_is_written_again_where_the_link_leads() {
+    let (folder, path) = file();
+    let other = tempfile::tempdir().unwrap();
+    let file = other.path().join("there");
+    std::os::unix::fs::symlink(&file, &path).unwrap();
+    let disk = disk::Disk::open(&path).unwrap();
+    let state = disk.load(&mut names::Names::default()).unwrap();
+    let renewed = disk.renewed(&state).unwrap();
+    renewed.settle().unwrap();
+    assert!(path.is_symlink() && file.is_file());
+    drop((disk, renewed));
+    assert_eq!(Store::open(&path, WIDE).unwrap().revision(), 1);
+    let left = |folder: &std::path::Path| fs::read_dir(folder).unwrap().count();
+    assert_eq!((left(folder.path()), left(other.path())), (1, 1));
+}
+
+#[tokio::test]
 async fn a_second_opener_is_told_that_the_file_is_in_use() {
     let (_folder, path) = file();
     let store = Store::open(&path, WIDE).unwrap();

@@ -304,9 +304,11 @@ impl Writer {
             return Err(failure.to_string());
         };
         let renewed = disk.renewed(&self.shared.state.read());
-        match renewed {
-            Ok(renewed) => {
-                (self.disk, self.again) = (Some(renewed), None);
+        // The new file has taken the place of the old one, so it is kept in any case: it holds the lock.
+        let settled = renewed.and_then(|disk| self.disk.insert(disk).settle());
+        match settled {
+            Ok(()) => {
+                self.again = None;
                 *self.shared.failure.write() = None;
                 tracing::warn!("the store's file was written again: writes are taken");
                 Ok(())
@@ -318,7 +320,7 @@ impl Writer {
         }
     }
 
-    /// No writes are taken because of this; what whoever asks is told.
+    /// Takes no writes from now on because of this error. Returns the message for clients.
     fn failed(&self, error: &dyn fmt::Display) -> String {
         let failure = format!(
             "{error}; no writes are taken until the disk of the data folder can be written again"

@@ -90,6 +90,8 @@ struct Platter {
     /// All changes, so that the medium can be cut off anywhere.
     journal: Vec<Stroke>,
     broken: bool,
+    /// It cannot be said that it has taken the place of the one before it.
+    unsettled: bool,
     /// The medium on which the store goes on after this one has failed.
     next: Option<Medium>,
 }
@@ -164,7 +166,19 @@ impl Medium {
         self.0.lock().broken = true;
     }
 
-    /// The store that is opened from now on goes on here when this medium fails.
+    /// Lets every attempt to settle it fail.
+    pub(super) fn unsettle(&self) {
+        self.0.lock().unsettled = true;
+    }
+
+    pub(super) fn settle(&self) -> io::Result<()> {
+        match self.0.lock().unsettled {
+            true => Err(io::Error::other("the folder is on the moon")),
+            false => Ok(()),
+        }
+    }
+
+    /// The store goes on here when this medium fails.
     pub(super) fn goes_on(&self, next: &Medium) {
         self.0.lock().next = Some(next.clone());
     }
