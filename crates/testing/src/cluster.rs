@@ -77,12 +77,19 @@ impl Cluster {
     pub fn is_out_of_reach() -> bool {
         let out = existing().is_some();
         if out {
-            let name = std::thread::current().name().unwrap_or("a test").to_owned();
-            let line = format!(
-                "left out: {name} has a network of its own, from which BOWLINE_TEST_KUBECONFIG does not lead \
-                 to its cluster\n"
+            tell_left_out(
+                "it has a network of its own, from which BOWLINE_TEST_KUBECONFIG does not lead to its cluster",
             );
-            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
+        out
+    }
+
+    /// Whether a test must be left out on this kind of server. If so, it prints a line with the reason directly to
+    /// stderr: a test that checks nothing must not look like one that agrees.
+    pub fn leaves_out(&self, flavour: Flavour, why: &str) -> bool {
+        let out = self.flavour() == flavour;
+        if out {
+            tell_left_out(&format!("on this server {why}"));
         }
         out
     }
@@ -262,6 +269,12 @@ pub(crate) fn kubeconfig(url: &str, ca_pem: &str, token: &str) -> String {
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
     })
     .to_string()
+}
+
+/// Says that the test of this thread checks nothing, and why.
+fn tell_left_out(why: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = std::io::stderr().write_all(format!("left out: {name}: {why}\n").as_bytes());
 }
 
 #[cfg(test)]

@@ -21,18 +21,26 @@ pub(super) async fn ensure(client: &Client, name: &str) -> Result<(), RoleError>
     if !matches!(api.get_opt(name).await, Ok(None)) {
         return Ok(());
     }
-    create(&api, name).await.map_err(|source| RoleError::Api {
+    create(&api, name).await.map(drop).map_err(|source| RoleError::Api {
         doing: format!("cannot make namespace {name}"),
         source: Box::new(source),
     })
 }
 
-async fn create(api: &Api<Namespace>, name: &str) -> Result<(), Error> {
+/// How a namespace came to be there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Made {
+    Here,
+    /// Another controller was quicker.
+    Elsewhere,
+}
+
+async fn create(api: &Api<Namespace>, name: &str) -> Result<Made, Error> {
     let namespace = json!({"metadata": {"name": name}});
     let namespace = serde_json::from_value(namespace).map_err(Error::SerdeError)?;
     match api.create(&PostParams::default(), &namespace).await {
-        Ok(_) => Ok(()),
-        Err(Error::Api(status)) if status.code == 409 => Ok(()),
+        Ok(_) => Ok(Made::Here),
+        Err(Error::Api(status)) if status.code == 409 => Ok(Made::Elsewhere),
         Err(error) => Err(error),
     }
 }
@@ -76,8 +84,14 @@ async fn remake(api: &Api<Namespace>, name: &str, made: &signal::Sender<u64>) {
     let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(15));
     loop {
         match create(api, name).await {
-            Ok(()) => {
-                tracing::warn!(namespace = name, "the namespace was deleted; it is made again");
+            Ok(by) => {
+                let made_again = match by {
+                    Made::Here => "the namespace was deleted; it is made again",
+                    Made::Elsewhere => {
+                        "the namespace was deleted; another process has made it again"
+                    }
+                };
+                tracing::warn!(namespace = name, "{made_again}");
                 made.send_modify(|count| *count += 1);
                 return;
             }
