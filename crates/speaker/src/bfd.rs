@@ -6,11 +6,12 @@
 //! ```
 //!
 //! `packet` reads and writes control packets, `session` is the machine for one peer, `sessions` finds the session of a
-//! datagram. The echo function and authentication are not built. The shell owns the sockets.
+//! datagram, `shell` owns the sockets. The echo function and authentication are not built.
 
 mod packet;
 mod session;
 mod sessions;
+pub mod shell;
 
 pub use packet::{BadPacket, Diagnostic, Packet, State};
 pub use session::{BadParameters, Parameters};

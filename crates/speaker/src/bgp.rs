@@ -18,6 +18,7 @@ pub mod open;
 pub mod rib_out;
 pub mod route_refresh;
 pub mod session;
+pub mod shell;
 pub mod update;
 mod wire;
 
@@ -26,4 +27,4 @@ pub use family::{Family, PerFamily};
 pub use message::Message;
 pub use notification::Notification;
 pub use rib_out::Route;
-pub use session::{Config, Effect, Event, Session};
+pub use session::{Config, Effect, Event, Session, Stop};

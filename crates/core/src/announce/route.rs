@@ -11,7 +11,8 @@ pub struct Route {
     pub local_pref: Option<u32>,
     /// The multi-exit discriminator.
     pub med: Option<u32>,
-    /// How many more times the own AS number stands in the path.
+    /// How many more times the own AS number stands in the path. Only told to peers of another AS: in a path inside the AS
+    /// it would be a loop.
     pub prepend: u8,
     /// Marks for the peer's policy.
     pub communities: BTreeSet<Community>,

@@ -65,6 +65,16 @@ impl Parameters {
 /// While a session is not up, nobody sends more often (section 6.8.3).
 const SLOW: u32 = 1_000_000;
 
+/// A new state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) state: State,
+    /// Why the session is not up any more.
+    pub(super) diagnostic: Diagnostic,
+    /// What the peer said last of its own.
+    pub(super) peer: State,
+}
+
 /// What is known of the peer.
 #[derive(Clone, Copy, Debug)]
 struct Remote {
@@ -102,7 +112,7 @@ pub(super) struct Session {
     last_heard: Option<Uptime>,
     dice: Dice,
     out: Vec<Packet>,
-    changes: Vec<(State, Diagnostic)>,
+    changes: Vec<Change>,
 }
 
 impl Session {
@@ -134,8 +144,8 @@ impl Session {
         self.state
     }
 
-    /// The states since the last call, and why the session is not up any more.
-    pub(super) fn changes(&mut self) -> Vec<(State, Diagnostic)> {
+    /// The states since the last call.
+    pub(super) fn changes(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.changes)
     }
 
@@ -201,7 +211,7 @@ impl Session {
     fn change(&mut self, state: State, diagnostic: Diagnostic, now: Uptime) {
         self.state = state;
         self.diagnostic = diagnostic;
-        self.changes.push((state, diagnostic));
+        self.changes.push(Change { state, diagnostic, peer: self.remote.state });
         // Both sides leave the slow interval, or come back to it; the peer has to know.
         self.polls = state == State::Up;
         self.before = self.parameters;

@@ -3,7 +3,7 @@
 //! take its own delay for a peer's silence.
 
 use super::packet::{Diagnostic, Packet, State};
-use super::session::{Parameters, Session};
+use super::session::{Change, Parameters, Session};
 use crate::dice::Dice;
 use bowline_core::clock::Uptime;
 use std::collections::BTreeMap;
@@ -85,6 +85,9 @@ pub enum Effect {
         state: State,
         /// Why it is not up any more.
         diagnostic: Diagnostic,
+        /// What the peer said last of its own. If an administrator ended it there, its path is not broken (RFC 5882,
+        /// section 3.2).
+        peer: State,
     },
     /// The session is gone: its socket may be closed.
     Closed(SessionKey),
@@ -217,8 +220,8 @@ impl Sessions {
             for packet in entry.session.take(now) {
                 effects.push(Effect::Send { key, bytes: packet.to_bytes().to_vec() });
             }
-            for (state, diagnostic) in entry.session.changes() {
-                effects.push(Effect::Changed { key, state, diagnostic });
+            for Change { state, diagnostic, peer } in entry.session.changes() {
+                effects.push(Effect::Changed { key, state, diagnostic, peer });
             }
         }
         let ended = |it: &Entry| it.ends.is_some_and(|at| at <= now);

@@ -88,7 +88,9 @@ pub struct RibOut {
     /// All routes carry GRACEFUL_SHUTDOWN.
     draining: bool,
     terms: Option<Terms>,
+    /// How many routes are told, and how many are wanted.
     counts: PerFamily<usize>,
+    wanted: PerFamily<usize>,
 }
 
 /// At most this many routes are grouped at a time, so that a take has a bound.
@@ -100,6 +102,7 @@ impl RibOut {
         let entry = self.entries.entry(prefix.trunc()).or_default();
         let route = route.bounded();
         if entry.wanted.as_deref() != Some(&route) {
+            *self.wanted.get_mut(Family::of(&prefix)) += usize::from(entry.wanted.is_none());
             entry.wanted = Some(Arc::new(route));
             self.announce.insert(prefix.trunc());
             self.withdraw.remove(&prefix.trunc());
@@ -110,7 +113,8 @@ impl RibOut {
     pub fn withdraw(&mut self, prefix: IpNet) {
         let prefix = prefix.trunc();
         if let Some(entry) = self.entries.get_mut(&prefix) {
-            entry.wanted = None;
+            let was_wanted = entry.wanted.take().is_some();
+            *self.wanted.get_mut(Family::of(&prefix)) -= usize::from(was_wanted);
             self.announce.remove(&prefix);
             if entry.told.is_some() {
                 self.withdraw.insert(prefix);
@@ -174,12 +178,9 @@ impl RibOut {
         self.counts
     }
 
-    /// How many routes are wanted. O(n): for the status.
+    /// How many routes are wanted.
     pub fn wanted(&self) -> PerFamily<usize> {
-        PerFamily::from_fn(|family| {
-            let of_family = self.entries.iter().filter(|(prefix, _)| Family::of(prefix) == family);
-            of_family.filter(|(_, entry)| entry.wanted.is_some()).count()
-        })
+        self.wanted
     }
 
     /// Why routes of a family cannot be told on this session.
@@ -266,7 +267,7 @@ fn attributes(route: &Route, terms: &Terms, draining: bool) -> Attributes {
     if draining {
         communities.insert(Community::GRACEFUL_SHUTDOWN);
     }
-    let own = usize::from(!terms.internal) + usize::from(route.prepend);
+    let own = if terms.internal { 0 } else { 1 + usize::from(route.prepend) };
     Attributes {
         origin: Some(Origin::Igp),
         as_path: Some(if own == 0 {

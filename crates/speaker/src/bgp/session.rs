@@ -89,6 +89,7 @@ impl Session {
             Event::Start => self.start(now),
             Event::Stop(stop) => self.stop(&stop, now),
             Event::Configure(config) => self.configure(*config, now),
+            Event::Reset => self.reset(now),
             Event::Connected(id, next_hops) => self.connected(id, next_hops, now),
             Event::NotConnected(id, why) => {
                 if matches!(self.attempt, Attempt::Connecting(current, _) if current == id) {
@@ -182,11 +183,7 @@ impl Session {
             self.retry = Backoff::new(FIRST_RETRY, self.config.connect_time);
         }
         if self.config.needs_reset_from(&old) {
-            let why = "the configuration of the peer changed".to_owned();
-            self.close_all(Some(Notification::new(Kind::CONFIGURATION)), Some(why), now);
-            self.drop_attempt();
-            self.forgive();
-            self.attempt_at(now);
+            self.reset(now);
         } else if !self.config.connects {
             self.drop_attempt();
         } else if !old.connects && self.connections.is_empty() {
@@ -196,6 +193,14 @@ impl Session {
             let next_hops = self.config.next_hops(self.connections[at].local);
             self.rib.set_next_hops(next_hops);
         }
+    }
+
+    fn reset(&mut self, now: Uptime) {
+        let why = "the configuration of the peer changed".to_owned();
+        self.close_all(Some(Notification::new(Kind::CONFIGURATION)), Some(why), now);
+        self.drop_attempt();
+        self.forgive();
+        self.attempt_at(now);
     }
 
     fn connected(&mut self, id: Conn, local: NextHops, now: Uptime) {

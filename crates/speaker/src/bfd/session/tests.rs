@@ -1,4 +1,4 @@
-use super::{BadParameters, Packet, Parameters, Session, State};
+use super::{BadParameters, Change, Packet, Parameters, Session, State};
 use crate::bfd::packet::Diagnostic;
 use crate::cases::cases;
 use crate::dice::Dice;
@@ -18,6 +18,10 @@ fn parameters(receive: u64, transmit: u64, multiplier: u32) -> Parameters {
 fn session(number: u32, parameters: Parameters) -> Session {
     let discriminator = NonZeroU32::new(number).expect("not 0");
     Session::new(discriminator, parameters, Dice::new(number.into()), Uptime::ZERO)
+}
+
+fn change(state: State, diagnostic: Diagnostic, peer: State) -> Change {
+    Change { state, diagnostic, peer }
 }
 
 /// Two sessions and the packets between them.
@@ -92,7 +96,10 @@ fn a_session_comes_up_and_leaves_the_slow_interval() {
     let mut link = Link::new(parameters(100, 100, 3), parameters(300, 50, 5));
     link.run(ms(3000));
     assert_eq!(link.states(), [State::Up, State::Up]);
-    assert_eq!(link.sides[0].changes().last(), Some(&(State::Up, Diagnostic::NONE)));
+    assert_eq!(
+        link.sides[0].changes().last(),
+        Some(&change(State::Up, Diagnostic::NONE, State::Init))
+    );
     let sent = link.intervals(0, ms(10_000));
     assert!(
         sent.iter().all(|it| (ms(225)..=ms(300)).contains(it)),
@@ -114,7 +121,10 @@ fn a_silent_peer_is_gone_after_the_detection_time_and_not_before() {
     assert_eq!(link.states()[0], State::Up);
     link.run_until(last + ms(301));
     assert_eq!(link.states()[0], State::Down);
-    assert_eq!(link.sides[0].changes().last(), Some(&(State::Down, Diagnostic::TIME_EXPIRED)));
+    assert_eq!(
+        link.sides[0].changes().last(),
+        Some(&change(State::Down, Diagnostic::TIME_EXPIRED, State::Down))
+    );
     let (_, told) = link.sent[0].last().expect("the peer is told");
     assert_eq!((told.state, told.diagnostic), (State::Down, Diagnostic::TIME_EXPIRED));
     assert_eq!(told.your_discriminator, 0, "the peer may have forgotten it");
@@ -135,7 +145,10 @@ fn an_ended_session_is_not_taken_for_a_failure() {
     assert_eq!(link.states(), [State::AdminDown, State::Down]);
     let told = link.sent[0].last().expect("told").1;
     assert_eq!(told.diagnostic, Diagnostic::ADMINISTRATIVELY_DOWN);
-    assert_eq!(link.sides[1].changes().last(), Some(&(State::Down, Diagnostic::NEIGHBOR_SIGNALED)));
+    assert_eq!(
+        link.sides[1].changes().last(),
+        Some(&change(State::Down, Diagnostic::NEIGHBOR_SIGNALED, State::AdminDown))
+    );
 }
 
 #[test]

@@ -44,7 +44,10 @@ impl Session {
             Attempt::Connecting(id, deadline) if deadline <= now => {
                 self.effects.push(Effect::Close(id));
                 let seconds = CONNECT_WAIT.as_secs();
-                self.not_connected(format!("no answer to the TCP connection for {seconds} s"), now);
+                let why = format!(
+                    "no answer to the TCP connection for {seconds} s; a peer with another password does not answer"
+                );
+                self.not_connected(why, now);
             }
             _ => {}
         }

@@ -24,6 +24,8 @@ pub enum Event {
     Stop(Stop),
     /// The configuration of the peer, also an unchanged one.
     Configure(Box<Config>),
+    /// Connections have to be made anew, because what the shell configures changed: address, password, TTL.
+    Reset,
     /// A connection was made, from the machine with these addresses.
     Connected(Conn, NextHops),
     /// A connection could not be made.

@@ -109,7 +109,9 @@ impl Session {
             connection.keep_alive_at = peer.keepalive_time.map(|_| now);
             connection.peer = Some(peer);
             connection.heard(now);
-            // Without a hold time, too, a KEEPALIVE answers the OPEN, and one has to come.
+            // A KEEPALIVE answers the OPEN, before anything else is sent: the peer's own may have come with its OPEN. Without a
+            // hold time, too, and one has to come.
+            connection.keep_alive(&mut self.effects, &mut self.jitter, now);
             if connection.keep_alive_at.is_none() {
                 connection.deadline = Some(now + OPEN_WAIT);
                 connection.queue(&mut self.effects, Message::KeepAlive.bytes(), now);

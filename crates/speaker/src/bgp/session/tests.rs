@@ -172,6 +172,19 @@ fn update(message: &Message) -> &Update {
 }
 
 #[test]
+fn the_open_of_a_peer_is_answered_before_routes_are_announced() {
+    let mut lab = Lab::new(config());
+    lab.event(announce("203.0.113.1/32"));
+    let conn = lab.connect();
+    lab.effects.clear();
+    let both = [Message::Open(open()).bytes(), Message::KeepAlive.bytes()].concat();
+    lab.event(Event::Received(conn, both));
+    let [Message::KeepAlive, Message::Update(_)] = &messages(&lab.effects(), conn)[..] else {
+        panic!("a KEEPALIVE, then an UPDATE")
+    };
+}
+
+#[test]
 fn a_session_is_established_and_announces_its_routes() {
     let mut lab = Lab::new(config());
     lab.event(announce("203.0.113.1/32"));

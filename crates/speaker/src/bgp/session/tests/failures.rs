@@ -38,7 +38,10 @@ fn a_peer_that_does_not_answer_is_tried_again_for_an_hour() {
         count(|it| matches!(it, Effect::Close(_))),
         attempts - usize::from(lab.session.state() == State::Connect)
     );
-    assert_eq!(lab.why(), "no answer to the TCP connection for 20 s");
+    assert_eq!(
+        lab.why(),
+        "no answer to the TCP connection for 20 s; a peer with another password does not answer"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ enum Step {
     Stop,
     Upgrade,
     Configure(u16, bool, bool),
+    Reset,
     /// Answers the oldest attempt.
     Answer(bool),
     Accept,
@@ -56,6 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Stop),
         1 => Just(Step::Upgrade),
         1 => (3u16..5, any::<bool>(), any::<bool>()).prop_map(|(it, c, a)| Step::Configure(it, c, a)),
+        1 => Just(Step::Reset),
         4 => prop::bool::weighted(0.8).prop_map(Step::Answer),
         2 => Just(Step::Accept),
         9 => (0usize..3, said()).prop_map(|(at, said)| Step::Say(at, said)),
@@ -145,6 +147,7 @@ proptest! {
                     let config = Config { hold_time, connects, accepts, ..config() };
                     Some(Event::Configure(Box::new(config)))
                 }
+                Step::Reset => Some(Event::Reset),
                 Step::Answer(well) => shell.attempts.pop_first().map(|conn| match well {
                     true => {
                         shell.open.insert(conn);

@@ -1,0 +1,126 @@
+//! How fast routes reach a router: from the order to the speaker until FRR has the route in the kernel's table, one route at
+//! a time and 10,000 at once. DESIGN's bounds: p50 50 ms, p99 250 ms; 10,000 in 2 s and 50 MB.
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, dead_code)]
+
+#[path = "../tests/routers/frr.rs"]
+mod frr;
+#[path = "../tests/routers/network.rs"]
+mod network;
+#[path = "../tests/routers/process.rs"]
+mod process;
+#[path = "../tests/routers/router.rs"]
+mod router;
+
+use bowline_speaker::bgp::Route;
+use frr::Frr;
+use network::{Machine, Network};
+use process::Speaker;
+use router::{Router, Seen, Setup};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+const SAMPLES: usize = 200;
+const MANY: u32 = 10_000;
+
+/// The routes that appear in the kernel's table of a machine, as they appear.
+struct Monitor {
+    child: Child,
+    routes: Receiver<(Instant, String)>,
+}
+
+impl Monitor {
+    fn start(machine: &Machine) -> Self {
+        let mut child = machine.on(|| {
+            Command::new("ip")
+                .args(["-4", "monitor", "route"])
+                .stdout(Stdio::piped())
+                .spawn()
+                .expect("run ip monitor")
+        });
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let (seen, routes) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok).filter(|line| !line.starts_with("Deleted")) {
+                let prefix = line.split(' ').next().unwrap_or_default().to_owned();
+                let _ = seen.send((Instant::now(), prefix));
+            }
+        });
+        Self { child, routes }
+    }
+
+    /// When all of these have appeared.
+    fn until(&self, mut wanted: BTreeSet<String>) -> Instant {
+        loop {
+            let (at, prefix) = self
+                .routes
+                .recv_timeout(Duration::from_secs(60))
+                .unwrap_or_else(|_| panic!("{} routes do not appear", wanted.len()));
+            wanted.remove(&prefix);
+            if wanted.is_empty() {
+                return at;
+            }
+        }
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The nth address, without a length, as `ip` writes host routes.
+fn address(first: u8, number: u32) -> String {
+    let [_, a, b, c] = number.to_be_bytes();
+    format!("{first}.{a}.{b}.{c}")
+}
+
+fn main() {
+    if process::is_speaker() {
+        return process::serve();
+    }
+    let network = Network::new();
+    let setup = Setup { passive: true, ..Setup::default() };
+    let frr = Frr::start(&network, &setup);
+    let mut speaker = Speaker::start(&network.node);
+    speaker.peers([("router", setup.peer())]);
+    speaker.complete();
+    speaker.until_established();
+    let monitor = Monitor::start(&network.router);
+
+    let mut times: Vec<Duration> = (1..=SAMPLES as u32)
+        .map(|number| {
+            let address = address(100, number);
+            let began = Instant::now();
+            speaker.announce(&format!("{address}/32"), Route::default());
+            monitor.until([address].into()) - began
+        })
+        .collect();
+    times.sort();
+    let at = |share: usize| times[(times.len() - 1) * share / 100].as_secs_f64() * 1000.0;
+    println!("one route to FRR's kernel table: p50 {:.1} ms, p99 {:.1} ms", at(50), at(99));
+
+    let empty = speaker.memory();
+    let all: BTreeSet<_> = (1..=MANY).map(|number| address(101, number)).collect();
+    let changes =
+        all.iter().map(|it| (format!("{it}/32").parse().unwrap(), Some(Route::default())));
+    let changes = changes.collect();
+    let began = Instant::now();
+    speaker.change("router", changes);
+    speaker.until("all routes are told", |it| it.told.0 >= MANY as usize);
+    let told = began.elapsed();
+    let installed = monitor.until(all) - began;
+    println!(
+        "{MANY} routes: told in {:.2} s, in FRR's kernel table in {:.2} s; the speaker has {:.1} MB, {:.1} MB of it for them",
+        told.as_secs_f64(),
+        installed.as_secs_f64(),
+        speaker.memory() as f64 / 1024.0,
+        speaker.memory().saturating_sub(empty) as f64 / 1024.0,
+    );
+    let (v4, _) = frr.count();
+    assert_eq!(v4, SAMPLES + MANY as usize);
+}
