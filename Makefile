@@ -41,12 +41,13 @@ test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSET
 
 # Longer than a change can wait for, so it is not a part of `make test`.
 .PHONY: soak
-soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die; 1,000 new cases of every property.
+soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die; a router's table of a million routes; 1,000 new cases of every property.
 	@scripts/setup test
-	PROPTEST_CASES=1000 cargo test -p bowline-core --lib
+	PROPTEST_CASES=1000 cargo test -p bowline-core -p bowline-speaker --lib
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test traffic load:: -- --nocapture --test-threads=1
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test addresses churn:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test claims killed:: -- --nocapture
+	BOWLINE_LONG=1 $(AS_ROOT) cargo test -p bowline-speaker --test routers many:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy --test nginx -- --nocapture --test-threads=1 load:: faults::
 
 # What a build may do without. It has to compile with none of them, and with each alone.
@@ -75,11 +76,11 @@ bench: ## Measure, in an optimized build: API, planner, resolver, the proxy besi
 
 # Sanitizers and coverage are unstable features; RUSTC_BOOTSTRAP spares a second toolchain for them.
 .PHONY: fuzz
-fuzz: ## Feed nonsense to every parser of foreign bytes, 30 s each (TARGET=name for one, TIME=600 for longer).
+fuzz: ## Feed nonsense to every parser of foreign bytes, a minute each (TARGET=name for one, TIME=600 for longer).
 	@scripts/setup fuzz
 	@for target in $${TARGET:-$$(cargo fuzz list)}; do \
 	  echo "fuzzing $$target"; \
-	  RUSTC_BOOTSTRAP=1 cargo fuzz run "$$target" -- -max_total_time=$${TIME:-30}; \
+	  RUSTC_BOOTSTRAP=1 cargo fuzz run "$$target" -- -max_total_time=$${TIME:-60}; \
 	done
 
 .PHONY: crds

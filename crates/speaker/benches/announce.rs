@@ -1,6 +1,7 @@
 //! How fast routes reach a router: from the order to the speaker until FRR has the route in the kernel's table, one route at
 //! a time and 10,000 at once. DESIGN's bounds: p50 50 ms, p99 250 ms; 10,000 in 2 s and 50 MB.
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, dead_code)]
+#![allow(clippy::disallowed_methods, reason = "a benchmark measures time")]
 
 #[path = "../tests/routers/frr.rs"]
 mod frr;
@@ -15,7 +16,7 @@ use bowline_speaker::bgp::Route;
 use frr::Frr;
 use network::{Machine, Network};
 use process::Speaker;
-use router::{Router, Seen, Setup};
+use router::{Router, Setup};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

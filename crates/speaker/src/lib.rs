@@ -5,5 +5,6 @@ pub mod bfd;
 pub mod bgp;
 #[cfg(test)]
 mod cases;
+mod datagram;
 pub mod dice;
 pub mod l2;

@@ -11,6 +11,7 @@ mod connection;
 mod event;
 mod negotiate;
 mod received;
+mod record;
 mod status;
 
 use super::message::Message;
@@ -23,6 +24,7 @@ pub use config::{Config, Jitter, PeerAsn};
 use connection::{Connection, Phase};
 pub use event::{Conn, Effect, Event, Stop};
 pub use negotiate::Peer;
+pub use record::Record;
 pub use status::{Counters, Report, State, Status};
 use std::time::Duration;
 

@@ -30,6 +30,7 @@
 mod beside;
 mod connection;
 mod dial;
+mod discovery;
 mod interface;
 mod listener;
 mod peer;
@@ -39,7 +40,7 @@ mod task;
 mod tests;
 
 use super::rib_out::Route;
-use super::session::{Event, Stop};
+use super::session::{Event, Record, Stop};
 use crate::dice::mix;
 use beside::BfdThread;
 use bowline_core::clock::Uptime;
@@ -79,6 +80,7 @@ pub struct Shell {
     listener: Listener,
     bfd: BfdThread,
     draining: bool,
+    record: Option<fn(&str, Record)>,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,13 @@ impl Shell {
             listener: Listener::new(options.listen_port),
             bfd: BfdThread::new(options),
             draining: false,
+            record: None,
         }
+    }
+
+    /// Passes all that happens to the sessions of later peers to a function, with the peer's name.
+    pub fn record(&mut self, record: fn(&str, Record)) {
+        self.record = Some(record);
     }
 
     /// These are the peers from now on, by the names of their BGPPeers. A session goes on unless its own configuration
@@ -149,6 +157,7 @@ impl Shell {
             name: name.to_owned(),
             peer: peer.clone(),
             clock: self.options.clock,
+            record: self.record,
             seed: mix(self.options.seed ^ hasher.finish()),
             status: self.status.clone(),
             draining: self.draining,

@@ -33,7 +33,7 @@ impl Bird {
     /// What a command prints.
     pub(crate) fn show(&self, command: &str) -> String {
         let socket = self.scratch.path().join("bird.ctl").display().to_string();
-        output(&program("birdc", PACKAGE), &["-r", "-s", &socket, command])
+        output(&program("birdc", PACKAGE), &["-s", &socket, command])
     }
 }
 
@@ -91,7 +91,12 @@ impl Router for Bird {
             .filter(|it| !it.is_empty())
             .map(|it| format!("large:{}", it.trim_matches(['(', ')']).replace(", ", ":")));
         Some(Seen {
-            next_hop: list("BGP.next_hop").split(' ').next().unwrap_or("").to_owned(),
+            // Without a global address there is `::` in its place, and the link-local one follows.
+            next_hop: list("BGP.next_hop")
+                .split(' ')
+                .find(|it| *it != "::")
+                .unwrap_or("")
+                .to_owned(),
             path: list("BGP.as_path").split_whitespace().filter_map(|it| it.parse().ok()).collect(),
             communities: standard.chain(large).collect(),
             local_pref: value("BGP.local_pref").and_then(|it| it.parse().ok()),
@@ -107,6 +112,15 @@ impl Router for Bird {
             word.and_then(|it| it.parse().ok()).unwrap_or(0)
         };
         (of("master4"), of("master6"))
+    }
+
+    fn refresh(&self) -> bool {
+        self.show("reload in node");
+        true
+    }
+
+    fn reset(&self) {
+        self.show("restart node");
     }
 
     fn is_up(&self) -> bool {

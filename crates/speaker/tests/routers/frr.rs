@@ -54,13 +54,10 @@ impl Frr {
             (file(&format!("{name}.conf")), file(&format!("{name}.of-frr")), file("zserv.api"));
         let mut args = vec!["-f", &config, "-i", &pid, "-z", &zserv, "--vty_socket", &dir];
         args.extend(["-P", "0", "--log", "stdout"]);
-        if name == "bfdd" {
-            // Its control socket would be at one place for all tests.
-            args.extend(["--bfdctl"]);
-        }
+        // Its control socket would be at one place for all tests.
         let control = file("bfdd.sock");
         if name == "bfdd" {
-            args.push(&control);
+            args.extend(["--bfdctl", &control]);
         }
         let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
         let daemon = program(name, PACKAGE);
@@ -149,6 +146,15 @@ impl Router for Frr {
             peers.and_then(|it| it[self.node]["pfxRcd"].as_u64()).unwrap_or(0) as usize
         };
         (of("ipv4"), of("ipv6"))
+    }
+
+    fn refresh(&self) -> bool {
+        self.show(&format!("clear bgp {} soft in", self.node));
+        true
+    }
+
+    fn reset(&self) {
+        self.show(&format!("clear bgp {}", self.node));
     }
 
     fn is_up(&self) -> bool {

@@ -10,6 +10,7 @@ const PACKAGE: &str = "gobgpd";
 pub(crate) struct GoBgp {
     service: Service,
     machine: Machine,
+    node: &'static str,
     _scratch: Scratch,
 }
 
@@ -75,7 +76,7 @@ impl Router for GoBgp {
             let asked = || std::net::TcpStream::connect("127.0.0.1:50051");
             machine.on(asked).map(drop).map_err(|e| e.to_string())
         });
-        Self { service, machine, _scratch: scratch }
+        Self { service, machine, node: setup.node(), _scratch: scratch }
     }
 
     fn route(&self, prefix: &str) -> Option<Seen> {
@@ -115,6 +116,15 @@ impl Router for GoBgp {
             answer["num_path"].as_u64().unwrap_or(0) as usize
         };
         (of("ipv4"), of("ipv6"))
+    }
+
+    fn refresh(&self) -> bool {
+        // It keeps all that it was told, and looks at that again.
+        false
+    }
+
+    fn reset(&self) {
+        self.ask(&["neighbor", self.node, "reset"]);
     }
 
     fn is_up(&self) -> bool {

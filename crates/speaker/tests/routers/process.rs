@@ -2,7 +2,7 @@
 
 use crate::network::Machine;
 use bowline_speaker::bfd;
-use bowline_speaker::bgp::session::State;
+use bowline_speaker::bgp::session::{Record, State};
 use bowline_speaker::bgp::shell::{
     Bfd, Distance, Options, Password, Peer, Remote, Shell, Statuses,
 };
@@ -12,20 +12,25 @@ use ipnet::IpNet;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::num::NonZeroU8;
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 const IS_SPEAKER: &str = "BOWLINE_TEST_IS_SPEAKER";
+/// The file for a recording of the session, if one is wanted.
+const RECORDING: &str = "BOWLINE_TEST_RECORDING";
 
 /// A peer as it is passed to the process.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct PeerOf {
     pub(crate) session: Config,
-    pub(crate) address: IpAddr,
+    /// Without an address, the router at the interface.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) interface: Option<String>,
     pub(crate) source: Option<IpAddr>,
     pub(crate) port: u16,
@@ -52,6 +57,8 @@ pub(crate) struct Status {
     pub(crate) failure: String,
     pub(crate) flaps: u64,
     pub(crate) ignored: u64,
+    /// UPDATE messages to the peer.
+    pub(crate) updates: u64,
     pub(crate) not_listening: Option<String>,
     pub(crate) bfd: String,
 }
@@ -66,11 +73,17 @@ pub(crate) struct Speaker {
 impl Speaker {
     /// Starts one on a machine.
     pub(crate) fn start(machine: &Machine) -> Self {
+        Self::recorded(machine, None)
+    }
+
+    /// The same, with a recording of its session.
+    pub(crate) fn recorded(machine: &Machine, recording: Option<&Path>) -> Self {
         let this = std::env::current_exe().expect("the path of this test");
         let mut child = machine.on(|| {
             Command::new(this)
                 .args(["--exact", "process::speaker", "--nocapture"])
                 .env(IS_SPEAKER, "yes")
+                .envs(recording.map(|path| (RECORDING, path)))
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()
@@ -173,6 +186,15 @@ impl Drop for Speaker {
     }
 }
 
+/// Writes what happens to a session to the file of the recording.
+fn write_record(_: &str, record: Record) {
+    static FILE: OnceLock<Mutex<File>> = OnceLock::new();
+    let path = || std::env::var_os(RECORDING).expect("a recording is wanted");
+    let file = FILE.get_or_init(|| Mutex::new(File::create(path()).expect("a file")));
+    let line = serde_json::to_string(&record).expect("JSON");
+    writeln!(file.lock().unwrap(), "{line}").expect("write the recording");
+}
+
 fn clock() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("a clock").into()
 }
@@ -208,6 +230,9 @@ async fn run() {
     });
     let seed = u64::from(std::process::id());
     let mut shell = Shell::new(Options { clock, seed, listen_port: 179 });
+    if std::env::var_os(RECORDING).is_some() {
+        shell.record(write_record);
+    }
     let mut status = shell.status();
     loop {
         tokio::select! {
@@ -230,8 +255,9 @@ async fn run() {
 
 fn peer(of: PeerOf) -> Peer {
     let remote = match (of.address, of.interface) {
-        (IpAddr::V6(address), Some(interface)) => Remote::LinkLocal(address, interface),
-        (address, _) => Remote::Address(address),
+        (Some(IpAddr::V6(address)), Some(interface)) => Remote::LinkLocal(address, interface),
+        (Some(address), _) => Remote::Address(address),
+        (None, interface) => Remote::Interface(interface.expect("an interface")),
     };
     Peer {
         session: of.session,
@@ -258,6 +284,7 @@ fn print(statuses: &Statuses) {
             failure: session.last_failure.clone().unwrap_or_default(),
             flaps: session.counters.flaps,
             ignored: session.counters.routes_ignored,
+            updates: session.counters.updates_sent,
             not_listening: it.not_listening.clone(),
             bfd: match &it.bfd {
                 None => String::new(),

@@ -32,7 +32,9 @@ fn keeps_routes<R: Router>(end: impl FnOnce(Speaker)) {
     let all = [VIP, VIP_V6, WITHDRAWN];
     let mut speaker = announced(&network, &setup, &all);
     speaker.complete();
-    all.map(|prefix| router.until_there(prefix));
+    for prefix in all {
+        router.until_there(prefix);
+    }
     end(speaker);
     until_while_there(&router, &all, "the router notices that the speaker is gone", || {
         !router.is_up()

@@ -79,7 +79,7 @@ impl Setup {
                 graceful_restart: self.graceful_restart.then_some(60),
                 next_hops: NextHops::default(),
             },
-            address: self.router().parse::<IpAddr>().expect("an address"),
+            address: Some(self.router().parse::<IpAddr>().expect("an address")),
             interface: None,
             source: None,
             port: 179,
@@ -110,6 +110,12 @@ pub(crate) trait Router: Sized {
 
     /// How many routes of the node are in the table: IPv4 and IPv6.
     fn count(&self) -> (usize, usize);
+
+    /// Makes it ask the node for all its routes again. Returns `false` if it never does so.
+    fn refresh(&self) -> bool;
+
+    /// Ends the session, and makes it anew.
+    fn reset(&self);
 
     /// Whether the session with the node is established.
     fn is_up(&self) -> bool;

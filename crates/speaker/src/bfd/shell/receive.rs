@@ -1,15 +1,13 @@
 //! The ports at which datagrams of all peers arrive: one socket for each family and distance that a session needs.
 
 use crate::bfd::sessions::{Datagram, Hops, SessionKey};
+use crate::datagram::{Arrived, receive, tell_headers};
 use bowline_core::clock::Uptime;
-use nix::sys::socket::{
-    ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt,
-};
 use socket2::{Domain, Protocol, Socket, Type};
-use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// When a port is taken, it is tried again after this.
@@ -47,8 +45,8 @@ impl Inbox {
 
     /// A session needs its socket.
     pub(super) fn want(&mut self, key: SessionKey) {
-        if !self.sockets.contains_key(&Self::needs(key)) {
-            self.sockets.insert(Self::needs(key), None);
+        if let Entry::Vacant(place) = self.sockets.entry(Self::needs(key)) {
+            place.insert(None);
             self.retry_at = None;
         }
     }
@@ -98,7 +96,7 @@ impl Inbox {
             let Some(socket) = socket else { continue };
             for _ in 0..BURST {
                 let mut buffer = [0; LONGEST];
-                let Some(arrived) = receive(socket, &mut buffer) else { break };
+                let Ok(arrived) = receive(socket, &mut buffer) else { break };
                 let Arrived { from, interface, ttl, length } = arrived;
                 let bytes = buffer.get(..length).unwrap_or_default();
                 datagram(Datagram { from, interface, hops: port.hops, ttl, bytes });
@@ -116,51 +114,8 @@ fn listen(port: Port) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     if port.v6 {
         socket.set_only_v6(true)?;
-        setsockopt(&socket, sockopt::Ipv6RecvHopLimit, &true)?;
-        setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?;
-    } else {
-        setsockopt(&socket, sockopt::Ipv4RecvTtl, &true)?;
-        setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?;
     }
+    tell_headers(&socket, port.v6)?;
     socket.bind(&SocketAddr::new(address, super::port(port.hops)).into())?;
     Ok(socket)
-}
-
-struct Arrived {
-    from: IpAddr,
-    interface: u32,
-    ttl: u8,
-    length: usize,
-}
-
-/// The next datagram, if one waits. One without the wanted information has a TTL of 0, so that no session takes it.
-fn receive(socket: &Socket, buffer: &mut [u8]) -> Option<Arrived> {
-    let mut space = nix::cmsg_space!(nix::libc::in6_pktinfo, nix::libc::c_int);
-    let mut slices = [IoSliceMut::new(buffer)];
-    let flags = MsgFlags::MSG_DONTWAIT;
-    let message =
-        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)
-            .ok()?;
-    let from = message.address.as_ref().and_then(|it| {
-        let v4 = it.as_sockaddr_in().map(|it| IpAddr::from(it.ip()));
-        v4.or_else(|| it.as_sockaddr_in6().map(|it| IpAddr::from(it.ip())))
-    });
-    let (mut interface, mut ttl) = (0, 0);
-    for control in message.cmsgs().ok().into_iter().flatten() {
-        match control {
-            ControlMessageOwned::Ipv4PacketInfo(info) => interface = info.ipi_ifindex as u32,
-            ControlMessageOwned::Ipv6PacketInfo(info) => interface = info.ipi6_ifindex,
-            ControlMessageOwned::Ipv4Ttl(value) | ControlMessageOwned::Ipv6HopLimit(value) => {
-                ttl = u8::try_from(value).unwrap_or(0);
-            }
-            _ => {}
-        }
-    }
-    let length = message.bytes;
-    Some(Arrived {
-        from: from.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-        interface,
-        ttl,
-        length,
-    })
 }

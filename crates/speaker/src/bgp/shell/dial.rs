@@ -9,10 +9,10 @@ use crate::bgp::session::Conn;
 use tokio::net::{TcpSocket, TcpStream};
 
 /// Connects, and tells the task of the peer how that ended, unless it is no longer interested.
-pub(super) async fn dial(id: Conn, peer: Peer, dropped: Dropped, events: Events) {
+pub(super) async fn dial(id: Conn, peer: Result<Peer, String>, dropped: Dropped, events: Events) {
     let happened = tokio::select! {
         _ = dropped => return,
-        connected = connect(&peer) => match connected {
+        connected = connect(peer) => match connected {
             Ok((stream, local)) => Happened::Connected(stream, local),
             Err(why) => Happened::NotConnected(why),
         },
@@ -21,9 +21,10 @@ pub(super) async fn dial(id: Conn, peer: Peer, dropped: Dropped, events: Events)
     let _ = events.send((id, happened)).await;
 }
 
-async fn connect(peer: &Peer) -> Result<(TcpStream, NextHops), String> {
-    let target = target(peer)?;
-    let socket = TcpSocket::from_std_stream(to_connect(peer, target)?.into());
+async fn connect(peer: Result<Peer, String>) -> Result<(TcpStream, NextHops), String> {
+    let peer = peer?;
+    let target = target(&peer)?;
+    let socket = TcpSocket::from_std_stream(to_connect(&peer, target)?.into());
     let connected = socket.connect(target).await;
     let stream = connected.map_err(|e| {
         format!("cannot connect to {} at port {}: {}", peer.remote, peer.port, words(&e))

@@ -177,6 +177,9 @@ fn pass(stream: TcpStream, from: SocketAddr, peers: &[Expected]) {
         (Remote::LinkLocal(address, interface), SocketAddr::V6(from)) => {
             address == from.ip() && index(interface) == Ok(from.scope_id())
         }
+        (Remote::Interface(interface), SocketAddr::V6(from)) => {
+            from.ip().is_unicast_link_local() && index(interface) == Ok(from.scope_id())
+        }
         (remote, from) => remote.address() == Some(from.ip()),
     };
     match peers.iter().find(|peer| is_from(&peer.remote)) {

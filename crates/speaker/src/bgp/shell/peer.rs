@@ -45,6 +45,9 @@ pub enum Remote {
     Address(IpAddr),
     /// At this link-local address, on the link of this interface.
     LinkLocal(Ipv6Addr, String),
+    /// The router that was heard last on the link of this interface (unnumbered). It may connect only without a password, as
+    /// that would belong to an address.
+    Interface(String),
 }
 
 impl Remote {
@@ -52,6 +55,7 @@ impl Remote {
         match self {
             Self::Address(address) => Some(*address),
             Self::LinkLocal(address, _) => Some((*address).into()),
+            Self::Interface(_) => None,
         }
     }
 }
@@ -61,6 +65,7 @@ impl fmt::Display for Remote {
         match self {
             Self::Address(address) => write!(f, "{address}"),
             Self::LinkLocal(address, interface) => write!(f, "{address}%{interface}"),
+            Self::Interface(interface) => write!(f, "the router at {interface}"),
         }
     }
 }
@@ -109,12 +114,22 @@ impl Peer {
         unimportant(self) != unimportant(other)
     }
 
+    /// The same peer, at the address where it was found.
+    pub(super) fn found_at(&self, address: Ipv6Addr) -> Self {
+        let remote = match &self.remote {
+            Remote::Interface(interface) => Remote::LinkLocal(address, interface.clone()),
+            remote => remote.clone(),
+        };
+        Self { remote, ..self.clone() }
+    }
+
     /// The BFD session that there should be.
     pub(super) fn wanted_bfd(&self) -> Result<Option<bfd::shell::Wanted>, String> {
         let Some(Bfd { parameters, minimum_ttl }) = self.bfd else { return Ok(None) };
         let (peer, interface) = match &self.remote {
             Remote::Address(address) => (*address, None),
             Remote::LinkLocal(address, interface) => ((*address).into(), Some(index(interface)?)),
+            Remote::Interface(_) => return Ok(None),
         };
         let hops = match self.distance {
             Distance::Link | Distance::LinkProven => bfd::Hops::Single,

@@ -23,6 +23,12 @@ pub(super) fn target(peer: &Peer) -> Result<SocketAddr, String> {
     Ok(match &peer.remote {
         Remote::Address(address) => SocketAddr::new(*address, peer.port),
         Remote::LinkLocal(address, interface) => on_link(*address, peer.port, index(interface)?),
+        Remote::Interface(interface) => {
+            index(interface)?;
+            return Err(format!(
+                "no router has been heard on {interface} (no router advertisement)"
+            ));
+        }
     })
 }
 

@@ -4,15 +4,17 @@ use super::Statuses;
 use super::beside::{BfdSession, BfdThread};
 use super::connection::{Events, Happened, Link, carry};
 use super::dial::dial;
+use super::discovery::Discovery;
 use super::interface::next_hops_of;
-use super::peer::{Peer, PeerStatus};
+use super::peer::{Peer, PeerStatus, Remote};
 use super::socket::{tune, words};
 use crate::bfd::shell::Told;
 use crate::bgp::rib_out::Route;
-use crate::bgp::session::{Conn, Effect, Event, Report, Session, State, Stop};
+use crate::bgp::session::{Conn, Effect, Event, Record, Report, Session, State, Stop};
 use bowline_core::clock::Uptime;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
@@ -38,6 +40,8 @@ pub(super) enum Input {
     NotListening(Option<String>),
     /// Something about the BFD session.
     Bfd(Told),
+    /// The router at the interface, or why none can be heard.
+    Found(Result<Ipv6Addr, String>),
     /// End the session, then the task.
     End(Stop),
 }
@@ -47,6 +51,7 @@ pub(super) struct Start {
     pub(super) name: String,
     pub(super) peer: Peer,
     pub(super) clock: fn() -> Uptime,
+    pub(super) record: Option<fn(&str, Record)>,
     pub(super) seed: u64,
     pub(super) status: watch::Sender<Statuses>,
     pub(super) draining: bool,
@@ -94,6 +99,7 @@ struct Task {
     name: String,
     peer: Peer,
     clock: fn() -> Uptime,
+    record: Option<fn(&str, Record)>,
     session: Session,
     events: Events,
     connections: BTreeMap<Conn, Link>,
@@ -104,22 +110,27 @@ struct Task {
     established: (bool, Uptime),
     not_listening: Option<String>,
     bfd: BfdSession,
+    /// Where the task itself reads.
+    input: mpsc::UnboundedSender<Input>,
+    discovery: Option<Discovery>,
+    found: Option<Result<Ipv6Addr, String>>,
     ended: bool,
 }
 
 impl Task {
     fn new(start: Start, events: Events) -> Self {
-        let Start { name, peer, clock, seed, status, draining, bfd, input } = start;
+        let Start { name, peer, clock, record, seed, status, draining, bfd, input } = start;
         let now = clock();
-        let mut session = Session::new(peer.session.clone(), seed);
-        session.handle(Event::Drain(draining), now);
-        session.handle(Event::Start, now);
-        let mut bfd = BfdSession::new(bfd, input);
-        bfd.configure(&peer);
-        Self {
+        let session = Session::new(peer.session.clone(), seed);
+        if let Some(record) = record {
+            record(&name, Record::Begin(Box::new(peer.session.clone()), seed));
+        }
+        let bfd = BfdSession::new(bfd, input.clone());
+        let mut task = Self {
             name,
             peer,
             clock,
+            record,
             session,
             events,
             connections: BTreeMap::new(),
@@ -129,12 +140,46 @@ impl Task {
             established: (false, now),
             not_listening: None,
             bfd,
+            input,
+            discovery: None,
+            found: None,
             ended: false,
+        };
+        task.handle(Event::Drain(draining));
+        task.handle(Event::Start);
+        task.follow();
+        task
+    }
+
+    /// Looks for the router where the peer is configured by interface, and has the BFD session that the peer should have.
+    fn follow(&mut self) {
+        let interface = match &self.peer.remote {
+            Remote::Interface(interface) => Some(interface.as_str()),
+            Remote::Address(_) | Remote::LinkLocal(..) => None,
+        };
+        if interface != self.discovery.as_ref().map(|it| it.interface.as_str()) {
+            self.found = None;
+            self.discovery = interface.map(|it| Discovery::start(it, self.input.clone()));
+        }
+        // Without an address there is none.
+        self.bfd.configure(&self.there().unwrap_or_else(|_| self.peer.clone()));
+    }
+
+    /// The peer where it was found, if it has to be found.
+    fn there(&self) -> Result<Peer, String> {
+        match &self.found {
+            Some(Ok(address)) => Ok(self.peer.found_at(*address)),
+            Some(Err(why)) => Err(why.clone()),
+            None => Ok(self.peer.clone()),
         }
     }
 
     fn handle(&mut self, event: Event) {
-        self.session.handle(event, (self.clock)());
+        let now = (self.clock)();
+        if let Some(record) = self.record {
+            record(&self.name, Record::Told(now, event.clone()));
+        }
+        self.session.handle(event, now);
     }
 
     fn input(&mut self, input: Input) {
@@ -145,7 +190,7 @@ impl Task {
                 if self.peer.needs_other_connection(&old) {
                     self.handle(Event::Reset);
                 }
-                self.bfd.configure(&self.peer);
+                self.follow();
             }
             Input::Routes(changes) => {
                 for (prefix, route) in changes {
@@ -162,6 +207,12 @@ impl Task {
                 if self.bfd.told(told) {
                     self.handle(Event::BfdDown);
                 }
+            }
+            // A second router on the link does not take over a session.
+            Input::Found(_) if self.established.0 => {}
+            Input::Found(found) => {
+                self.found = Some(found);
+                self.follow();
             }
             Input::End(stop) => {
                 if stop == Stop::Deconfigured {
@@ -218,12 +269,17 @@ impl Task {
 
     /// Does what the session wants, and says when to come again.
     fn take(&mut self) -> Option<Uptime> {
-        for effect in self.session.take((self.clock)()) {
+        let now = (self.clock)();
+        let effects = self.session.take(now);
+        if let Some(record) = self.record {
+            record(&self.name, Record::Asked(now, effects.clone()));
+        }
+        for effect in effects {
             match effect {
                 Effect::Connect(id) => {
                     let (link, dropped) = Link::new(None);
                     self.connections.insert(id, link);
-                    self.carriers.spawn(dial(id, self.peer.clone(), dropped, self.events.clone()));
+                    self.carriers.spawn(dial(id, self.there(), dropped, self.events.clone()));
                 }
                 Effect::Send(id, bytes) => {
                     let link = self.connections.get_mut(&id);
@@ -237,7 +293,7 @@ impl Task {
                 Effect::Report(report) => {
                     self.report(&report);
                     // Its interface is there now, if it was not before.
-                    self.bfd.configure(&self.peer);
+                    self.follow();
                 }
             }
         }
