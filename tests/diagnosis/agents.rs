@@ -8,8 +8,9 @@ use bowline_core::remedy::RoleProblem;
 use bowline_testing::{Link, eventually};
 use serde_json::json;
 
-/// Waits until a condition of the load balancer is false for this reason.
+/// Waits until a condition of the load balancer is false for this reason, and an Event says so.
 async fn says_of_lb(stage: &Stage, type_: &str, reason: &str) {
+    stage.told_in("default", "LoadBalancer", &stage.lb, reason).await;
     crate::patient::says(stage, "LoadBalancer", &stage.lb, type_, Some(("False", reason))).await;
 }
 

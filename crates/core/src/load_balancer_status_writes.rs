@@ -1,9 +1,10 @@
 //! When the status of a load balancer is written: a change that is on its way is not worth two writes, and lists that
-//! change often are written now and then. It owns the times of former writes; what a status says is `status`. The
-//! controller asks it before each write.
+//! change often are written now and then; and which change is an Event, too. It owns the times of former writes; what a
+//! status says is `status`. The controller asks it before each write.
 
 use crate::clock::Uptime;
-use crate::status::BEHIND;
+use crate::event_correlator::Severity;
+use crate::status::{BEHIND, Condition};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,9 +48,43 @@ impl StatusWrites {
     }
 }
 
+/// How an Event tells a change of the condition `Programmed` of a load balancer to its administrator: when its agent falls
+/// silent or fails, and when the plan is in force again. None: there is nothing new. What passes by itself is not told.
+pub fn event(before: Option<&Condition>, now: &Condition) -> Option<Severity> {
+    let wrong = |it: &Condition| {
+        !it.holds && matches!(&*it.reason, "AgentSilent" | "AgentFailed" | "NoDriver")
+    };
+    let told = before.filter(|it| wrong(it));
+    match (told, now) {
+        (Some(_), now) if now.holds => Some(Severity::Normal),
+        (told, now) if wrong(now) => {
+            told.is_none_or(|it| it.reason != now.reason).then_some(Severity::Warning)
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_agent_that_falls_silent_or_fails_is_told_once_and_so_is_its_return() {
+        let condition =
+            |holds, reason: &str| Condition { holds, reason: reason.into(), message: "".into() };
+        let good = condition(true, "Programmed");
+        let silent = condition(false, "AgentSilent");
+        let failed = condition(false, "AgentFailed");
+        let behind = condition(false, "AgentBehind");
+        assert_eq!(event(Some(&good), &silent), Some(Severity::Warning));
+        assert_eq!(event(Some(&silent), &silent), None, "it was told");
+        assert_eq!(event(Some(&silent), &failed), Some(Severity::Warning));
+        assert_eq!(event(Some(&failed), &good), Some(Severity::Normal));
+        assert_eq!(event(Some(&good), &behind), None, "it passes");
+        assert_eq!(event(Some(&behind), &good), None, "nothing was told");
+        assert_eq!(event(None, &good), None);
+        assert_eq!(event(None, &failed), Some(Severity::Warning));
+    }
 
     fn edge() -> Arc<str> {
         "edge".into()

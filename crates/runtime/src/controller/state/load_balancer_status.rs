@@ -8,8 +8,10 @@ use crate::controller::writer::Write;
 use bowline_api::load_balancer::LoadBalancerPhase;
 use bowline_api::names;
 use bowline_core::clock::Uptime;
+use bowline_core::event_correlator::EventDraft;
 use bowline_core::in_force::{self, OwnAddresses};
-use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
+use bowline_core::load_balancer_status_writes::event;
 use bowline_core::objects::LoadBalancer;
 use bowline_core::outcome::Problem;
 use bowline_core::programmed::{Pending, Verdict};
@@ -104,9 +106,21 @@ impl State {
         if rendered == *before {
             return again.map_or(Next::Nothing, Next::Later);
         }
+        let programmed = |all: &[_]| render::condition_of(all, names::CONDITION_PROGRAMMED);
+        let (was, is) = (programmed(&before.conditions), programmed(&rendered.conditions));
+        let event = is.and_then(|is| Some((event(was.as_ref(), &is)?, is)));
         let tried = Tried::at(&shown.version);
         let patch = render::load_balancer_patch(&rendered, &shown.version);
         self.status_writes.wrote(lb, now);
+        if let Some(((severity, is), uid)) = event.zip(self.uid(lb)) {
+            let (kind, name) = (ConsumerKind::LoadBalancer, Arc::clone(lb));
+            self.outbox.record(EventDraft {
+                object: ConsumerRef { kind, namespace: "".into(), name, uid }.into(),
+                severity,
+                reason: is.reason,
+                message: is.message,
+            });
+        }
         if again.is_some() {
             // Ask again when the write is answered.
             self.outbox.enqueue(Target::LoadBalancer(Arc::clone(lb)));
