@@ -62,7 +62,7 @@ impl Frr {
         let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
         let daemon = program(name, PACKAGE);
         let mut service = self.machine.on(|| self.scratch.spawn(name, &daemon, &args));
-        let socket = file(&format!("{name}.vty"));
+        let socket = self.socket(name);
         until(&format!("{name} answers"), || {
             service.assert_alive();
             match std::os::unix::net::UnixStream::connect(&socket) {
@@ -71,6 +71,11 @@ impl Frr {
             }
         });
         self.services.push(service);
+    }
+
+    /// Where a daemon takes commands.
+    pub(crate) fn socket(&self, daemon: &str) -> PathBuf {
+        self.scratch.path().join(format!("{daemon}.vty"))
     }
 
     /// What `show …` prints.

@@ -5,6 +5,7 @@ mod failures;
 mod graceful;
 mod orders;
 mod pair;
+mod replay;
 
 use super::*;
 use crate::bgp::family::{Family, PerFamily};
