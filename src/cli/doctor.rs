@@ -55,7 +55,8 @@ async fn gather(look: &Look, client: &Client) -> anyhow::Result<Installation> {
     let names: Vec<&str> = names.filter_map(|lb| lb.metadata.name.as_deref()).collect();
     Ok(Installation {
         rights: rights::check(client, &system, &names).await,
-        facts: lists.map(|lists| look.facts_of(lists, now)).map_err(|error| error.to_string()),
+        hidden: seen.map(|it| it.hidden.clone()).unwrap_or_default(),
+        facts: lists.map(|lists| look.facts_of(lists, now)),
         version: version::BUILD.to_owned(),
         system,
         kinds,

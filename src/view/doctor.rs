@@ -8,6 +8,7 @@ mod processes;
 mod rights;
 
 use super::facts::Facts;
+use super::list::ListError;
 use super::{View, doctor_text};
 use addresses::{addresses, pools};
 use bowline_api::AddressPool;
@@ -19,7 +20,7 @@ use kinds::kinds;
 use processes::{agents, leader, versions};
 use rights::rights;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most things of one sort that are named; the others are counted.
 const MOST_NAMED: usize = 5;
@@ -33,7 +34,9 @@ pub(crate) struct Installation {
     /// The definitions of Bowline's kinds that the cluster has. None: they may not be read.
     pub(crate) kinds: Option<Vec<CustomResourceDefinition>>,
     /// The objects of the cluster; or why they cannot be listed.
-    pub(crate) facts: Result<Facts, String>,
+    pub(crate) facts: Result<Facts, ListError>,
+    /// The kinds that may not be listed.
+    pub(crate) hidden: BTreeSet<&'static str>,
     /// None: they may not be read.
     pub(crate) pools: Option<Vec<AddressPool>>,
     /// The Leases in Bowline's own namespace.
@@ -43,6 +46,21 @@ pub(crate) struct Installation {
     pub(crate) server_ahead: Option<i64>,
     /// The time, by the API server's clock where that is known.
     pub(crate) now: Timestamp,
+}
+
+impl Installation {
+    /// The results of a check that needs lists of these kinds; unknown if one may not be listed.
+    fn unless_hidden(
+        &self,
+        check: Check,
+        needs: &[&str],
+        results: &dyn Fn() -> Vec<Checked>,
+    ) -> Vec<Checked> {
+        match needs.iter().find(|it| self.hidden.contains(**it)) {
+            Some(kind) => check.unknown(format!("you may not list {kind}")),
+            None => results(),
+        }
+    }
 }
 
 /// What is known about the rights of Bowline's processes.
@@ -122,17 +140,31 @@ impl Diagnosis {
         let mut notes = Vec::new();
         match &installation.facts {
             Ok(facts) => {
-                checks.extend(leader(facts, installation));
-                checks.extend(agents(facts));
-                checks.extend(versions(facts, &installation.version));
-                checks.extend(pools(installation.pools.as_deref()));
-                checks.extend(addresses(facts));
+                let (leases, balancers) = ("leases", "loadbalancers.bowline.dev");
+                let known = |check, needs: &[&str], results: &dyn Fn() -> Vec<Checked>| {
+                    installation.unless_hidden(check, needs, results)
+                };
+                let results = [
+                    known(Check::Leader, &[leases], &|| leader(facts, installation)),
+                    known(Check::Agents, &[leases, balancers], &|| agents(facts)),
+                    known(Check::Versions, &[leases], &|| versions(facts, &installation.version)),
+                    pools(installation.pools.as_deref()),
+                    known(Check::Addresses, &[leases, balancers, "addresses.bowline.dev"], &|| {
+                        addresses(facts)
+                    }),
+                ];
+                checks.extend(results.into_iter().flatten());
                 notes.clone_from(&facts.notes);
             }
-            Err(why) => checks.push(Check::Leader.wrong(
-                why.clone(),
-                "install Bowline (docs/install.md), then run this again: the other checks need it",
-            )),
+            Err(why @ (ListError::NotInstalled(_) | ListError::NoNamespace(_))) => {
+                checks.push(Check::Leader.wrong(
+                    why.to_string(),
+                    "install Bowline (docs/install.md), then run this again: the other checks need it",
+                ));
+            }
+            Err(why) => {
+                checks.extend(Check::Leader.unknown(format!("{why}: the other checks need it")));
+            }
         }
         checks.extend(clocks(installation));
         Self { checks, notes }

@@ -14,6 +14,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ListParams;
 use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 /// The objects of a cluster, as they were a moment ago.
@@ -36,6 +37,8 @@ pub(crate) struct Lists {
     /// None: they cannot be read, or another kind that decides about addresses cannot.
     pub(crate) pools: Option<Vec<AddressPool>>,
     pub(crate) external_ips: Vec<ExternalIP>,
+    /// The kinds that may not be listed.
+    pub(crate) hidden: BTreeSet<&'static str>,
     /// What could not be read, and what that means; for the user.
     pub(crate) notes: Vec<String>,
 }
@@ -143,6 +146,8 @@ impl Lists {
             ("nodes", nodes.is_some()),
         ];
         let hidden: Vec<_> = needed.iter().filter(|(_, seen)| !seen).map(|(it, _)| *it).collect();
+        let leases_are = leases.is_none().then_some("leases");
+        let all_hidden: BTreeSet<_> = hidden.iter().copied().chain(leases_are).collect();
         let pools = pools.filter(|_| hidden.is_empty());
         if !hidden.is_empty() {
             let means = "only the leader says why an object has no address";
@@ -192,6 +197,7 @@ impl Lists {
             }),
             pools,
             secrets,
+            hidden: all_hidden,
             notes,
         })
     }

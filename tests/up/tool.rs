@@ -303,7 +303,11 @@ async fn the_doctor_finds_nothing_in_what_runs_and_then_what_is_broken() {
     let doctor = look(&server, &["doctor"]);
     assert_eq!(doctor.status.code(), Some(1));
     let text = said(&doctor);
-    for line in ["overlap in 192.0.2.0", "WRONG  Agents     load balancer edge has no agent"] {
+    for line in [
+        "overlap in 192.0.2.0",
+        "WRONG  Agents     load balancer edge has no agent",
+        "--template FILE",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     assert!(text.ends_with("2 things are wrong.\n"), "{text}");

@@ -1,7 +1,9 @@
 //! Tests what `doctor` finds in installations, and that it finds nothing where nothing is wrong.
 
 use super::super::doctor::{Diagnosis, Installation, Rights};
+use super::super::list::ListError;
 use super::*;
+use std::collections::BTreeSet;
 
 /// An installation in which nothing is wrong.
 fn sound() -> Installation {
@@ -24,6 +26,7 @@ fn sound() -> Installation {
         leases: lists.leases.clone(),
         pools: Some(vec![pool("public", &["192.0.2.0/28"])]),
         facts: Ok(facts(lists)),
+        hidden: BTreeSet::new(),
         rights: Rights::Known([("bowline-controller".to_owned(), Vec::new())].into()),
         server_ahead: Some(0),
         now: now(),
@@ -127,12 +130,14 @@ fn kinds_that_are_missing_or_of_another_version_are_named() {
 fn a_cluster_without_bowline_is_told_what_comes_first() {
     let bare = Installation {
         kinds: Some(Vec::new()),
-        facts: Err("this cluster has no LoadBalancer".to_owned()),
+        facts: Err(ListError::NotInstalled("LoadBalancer".to_owned())),
         pools: None,
         leases: Vec::new(),
         ..sound()
     };
-    finds(&bare, "Leader this cluster has no LoadBalancer", "install Bowline (docs/install.md)");
+    let text = joined(&wrong(&bare));
+    assert!(text.contains("WRONG Leader this cluster has no LoadBalancer: "), "{text}");
+    assert!(text.contains("What helps: install Bowline (docs/install.md)"), "{text}");
 }
 
 #[test]
@@ -148,6 +153,31 @@ fn rights_that_a_process_lacks_are_named() {
     assert!(
         wrong(&Installation { rights, ..sound() }).contains("?      Rights     you may not ask")
     );
+}
+
+#[test]
+fn what_may_not_be_listed_or_does_not_answer_is_unknown_and_not_wrong() {
+    let blind = |hidden: &[&'static str]| {
+        let mut none = with(|lists| {
+            lists.leases.clear();
+            lists.load_balancers.clear();
+        });
+        none.hidden = hidden.iter().copied().collect();
+        wrong(&none)
+    };
+    let leases = blind(&["leases"]);
+    for check in ["Leader  ", "Agents  ", "Versions", "Addresses"] {
+        let line = format!("?      {check:<9}  you may not list leases");
+        assert!(leases.contains(&line), "{line}: {leases}");
+    }
+    assert!(leases.ends_with("Nothing is wrong.\n"), "{leases}");
+    let balancers = blind(&["loadbalancers.bowline.dev"]);
+    assert!(balancers.contains("?      Agents     you may not list loadbalancers"), "{balancers}");
+    assert!(balancers.contains("WRONG  Leader"), "leases are known: {balancers}");
+    let silent = ListError::Unreachable("timed out".to_owned());
+    let text = wrong(&Installation { facts: Err(silent), ..sound() });
+    assert!(text.contains("?      Leader     the cluster does not answer (timed out)"), "{text}");
+    assert!(!text.contains("install Bowline"), "{text}");
 }
 
 #[test]
