@@ -110,6 +110,8 @@ pub enum Event {
     Found(Origin, Duration),
     /// The API delivered an object, all objects of a kind, or accepted a report.
     Answered,
+    /// The API delivered less than is served: Plans were deleted with their namespace. The agent does not follow it.
+    Incomplete,
     /// A Plan belongs to the LoadBalancer object with this uid.
     Owner(String),
     /// The agent's configuration now has these marks of the cluster.
@@ -166,6 +168,8 @@ pub struct KeptState {
     refused: Option<Unusable>,
     opened: Duration,
     serve_at: Option<Duration>,
+    /// Whether waiting for the API does not help.
+    incomplete: bool,
     serving: bool,
     withdraw_at: Option<Duration>,
     /// The marks of the cluster at the agent's start.
@@ -207,6 +211,10 @@ impl KeptState {
             Event::Opened => self.open(now),
             Event::Found(origin, age) => self.found(origin, age, now),
             Event::Answered => self.answer(now),
+            Event::Incomplete => {
+                self.incomplete = true;
+                self.serve_at = self.serve_at.map(|at| at.min(now));
+            }
             Event::Owner(uid) => self.own(uid, now),
             Event::Configured(marks) => self.configure(&marks, now),
             Event::Watching(works) => self.watching = works,
@@ -298,6 +306,7 @@ impl KeptState {
         self.answered = Some(now);
         if let Some(at) = &mut self.serve_at
             && !self.serving
+            && !self.incomplete
         {
             *at = (*at).max((now + PATIENCE).min(self.opened + LONGEST));
         }

@@ -89,8 +89,8 @@ pub enum Event {
     Delete(Kind, ObjectKey),
     /// The list of all objects of a kind has ended.
     Done(Kind),
-    /// True: Plans that are deleted from now on are served as before. False: they are not, and deleted Plans that are
-    /// still served are forgotten.
+    /// True: Plans that are deleted from now on count as before, those of other load balancers, too. False: they do not,
+    /// and deleted Plans that still count are forgotten.
     Hold(bool),
 }
 
@@ -212,6 +212,7 @@ impl Resolver {
             Event::Hold(holds) => {
                 let swaps = self.shards.hold(holds);
                 self.swap(swaps);
+                self.guard.hold(holds);
             }
         }
     }

@@ -1,120 +1,187 @@
-//! Whether an agent goes on serving Plans that are gone. The leader deletes a Plan when nothing is planned any more;
-//! then it is not served any more either. But when Bowline's namespace is deleted, all Plans vanish with it, and nobody
-//! has decided that traffic ends. The agent looks at the namespace and tells [`Vanished`]; it does no I/O itself.
+//! Whether an agent goes on serving deleted Plans. The leader deletes a Plan when it plans nothing for it any more, and
+//! its agent must follow. When Bowline's namespace is deleted, the API deletes all Plans with it, and traffic must not
+//! end. The two look the same in the watch. So the agent shows every event of a Plan to [`Vanished`] before it passes it
+//! on to the resolver, and looks at the namespace where [`Vanished::observe`] asks for that. It does no I/O.
+//!
+//! ```text
+//!  watch ─▶ observe ─▶ (look at the namespace ─▶ looked ─▶ Hold) ─▶ withholds ─▶ resolver
+//! ```
 
+mod look;
+#[cfg(test)]
+mod tests;
+
+pub use look::{Answer, Look, Question, Step};
+
+use crate::clock::Uptime;
+use crate::resolver::{Event, Kind, Object};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the leader has to write the Plans again, from when the namespace is there and from each Plan.
+/// How long the leader has to write its first Plan after the namespace is created again, and how long for the others
+/// after the first one.
 pub const SETTLES: Duration = Duration::from_secs(60);
+/// How long deleted Plans are served where the API does not tell whether the namespace exists.
+pub const UNKNOWN: Duration = Duration::from_secs(60);
 
-/// What a look at Bowline's namespace has shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Namespace {
-    /// It is there. Its uid, if that may be read.
-    There(Option<Arc<str>>),
-    /// It is being deleted or gone, or that is unknown: the API does not answer, or has withdrawn the agent's rights.
-    Unsure,
+/// Why deleted Plans are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The namespace is being deleted or is gone.
+    Gone,
+    /// The namespace was deleted and created again, and the leader may not have written all Plans yet.
+    Recreated,
+    /// The API does not tell whether the namespace exists.
+    Unknown,
 }
 
-/// Whether Plans that are gone are served. Times are of one clock that only goes forward.
+impl Why {
+    /// A sentence for the log.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Gone => {
+                "Bowline's namespace is being deleted or is gone: deleted Plans are served until the leader has \
+                 written them again"
+            }
+            Self::Recreated => {
+                "Bowline's namespace was deleted and exists again: deleted Plans are served until the leader has \
+                 had the time to write them again"
+            }
+            Self::Unknown => {
+                "the API does not tell whether Bowline's namespace exists: deleted Plans are served for another \
+                 minute at most"
+            }
+        }
+    }
+}
+
+/// What the agent does with deleted Plans from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct News {
+    /// Why deleted Plans are served. None: they are not served any more.
+    pub hold: Option<Why>,
+    /// Whether the withheld end of the list of Plans is to be passed on, after the end of the hold.
+    pub list_ends: bool,
+}
+
+#[derive(Debug)]
+struct Hold {
+    why: Why,
+    /// When it ends. None: not while the namespace is gone.
+    until: Option<Uptime>,
+    /// Whether the leader has written a Plan since the namespace exists again.
+    written: bool,
+}
+
+/// Whether deleted Plans are served.
 #[derive(Debug, Default)]
 pub struct Vanished {
+    /// The uid of the namespace, where the agent may read it.
     uid: Option<Arc<str>>,
-    holds: bool,
-    /// When the leader has had the time to write the Plans again.
-    until: Option<Duration>,
+    /// Whether the agent has something to lose: it observed a Plan, or it has kept state.
+    known: bool,
+    /// Whether kept state is served until the end of the first list of Plans.
+    recalled: bool,
+    /// Whether the end of the first list of Plans is withheld, so that kept state is served on.
+    withheld: bool,
+    hold: Option<Hold>,
 }
 
 impl Vanished {
-    /// Whether Plans that are gone are served. Then the namespace is looked at from time to time.
+    /// Begins for an agent. `recalled`: it has kept state from before a restart.
+    pub fn new(recalled: bool) -> Self {
+        Self { known: recalled, recalled, ..Self::default() }
+    }
+
+    /// Whether deleted Plans are served. Then the agent looks at the namespace from time to time.
     pub fn holds(&self) -> bool {
-        self.holds
+        self.hold.is_some()
     }
 
-    /// The namespace was looked at: after a Plan was deleted, after a list of Plans, or because Plans are held. Some:
-    /// whether Plans that are gone are served from now on.
-    pub fn looked(&mut self, found: Namespace, now: Duration) -> Option<bool> {
-        let before = self.holds;
-        match found {
-            Namespace::Unsure => (self.holds, self.until) = (true, None),
-            Namespace::There(uid) => {
-                let another = uid.is_some() && self.uid.is_some() && uid != self.uid;
-                if uid.is_some() {
-                    self.uid = uid;
+    /// Takes an event of a Plan before the resolver gets it. True: the agent must look at the namespace first.
+    pub fn observe(&mut self, event: &Event, now: Uptime) -> bool {
+        match event {
+            Event::Apply(object) => {
+                self.known = true;
+                if matches!(object, Object::Shard(..)) {
+                    self.written(now);
                 }
-                if another {
-                    // It was deleted and made again in between.
-                    (self.holds, self.until) = (true, None);
-                }
-                if self.holds {
-                    let until = *self.until.get_or_insert(now + SETTLES);
-                    self.holds = now < until;
-                }
+                false
             }
-        }
-        if !self.holds {
-            self.until = None;
-        }
-        (self.holds != before).then_some(self.holds)
-    }
-
-    /// A Plan was written: the leader is at work.
-    pub fn written(&mut self, now: Duration) {
-        if self.until.is_some() {
-            self.until = Some(now + SETTLES);
+            Event::Begin(Kind::Shard) => {
+                self.withheld = false;
+                false
+            }
+            // The end of a list deletes the Plans that it did not deliver.
+            Event::Delete(..) | Event::Done(_) => true,
+            Event::Begin(_) | Event::Hold(_) => false,
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
+    /// Only the first write counts: on a busy load balancer the writes never end.
+    fn written(&mut self, now: Uptime) {
+        if let Some(hold) = &mut self.hold
+            && hold.why == Why::Recreated
+            && !hold.written
+        {
+            (hold.written, hold.until) = (true, Some(now + SETTLES));
+        }
     }
 
-    fn there(uid: &str) -> Namespace {
-        Namespace::There(Some(uid.into()))
+    /// Takes what a look at the namespace shows. Some: the agent treats deleted Plans otherwise from now on.
+    pub fn looked(&mut self, look: Look, now: Uptime) -> Option<News> {
+        let before = self.hold.as_ref().map(|hold| hold.why);
+        let is_another = self.is_another(&look);
+        if self.known {
+            self.decide(&look, is_another, now);
+        }
+        let expired = |hold: &mut Hold| hold.until.is_some_and(|until| until <= now);
+        self.hold.take_if(expired);
+        let hold = self.hold.as_ref().map(|hold| hold.why);
+        if hold == before {
+            return None;
+        }
+        let list_ends = hold.is_none() && std::mem::take(&mut self.withheld);
+        self.recalled &= !list_ends;
+        Some(News { hold, list_ends })
     }
 
-    #[test]
-    fn a_plan_that_the_leader_deletes_is_not_held() {
-        let mut vanished = Vanished::default();
-        assert_eq!(vanished.looked(there("a"), at(0)), None);
-        assert_eq!(vanished.looked(there("a"), at(9)), None);
-        assert!(!vanished.holds());
+    /// Whether another namespace has this name now: it was deleted and created again between two looks.
+    fn is_another(&mut self, look: &Look) -> bool {
+        let Look::Exists(Some(uid)) = look else { return false };
+        self.uid.replace(Arc::clone(uid)).is_some_and(|before| before != *uid)
     }
 
-    #[test]
-    fn plans_that_vanish_with_their_namespace_are_held_until_the_leader_has_written_them_again() {
-        let mut vanished = Vanished::default();
-        vanished.looked(there("a"), at(0));
-        assert_eq!(vanished.looked(Namespace::Unsure, at(10)), Some(true));
-        // Also for hours.
-        assert_eq!(vanished.looked(Namespace::Unsure, at(9_999)), None);
-        assert_eq!(vanished.looked(there("b"), at(10_000)), None);
-        vanished.written(at(10_050));
-        assert_eq!(vanished.looked(there("b"), at(10_100)), None);
-        assert!(vanished.holds());
-        assert_eq!(vanished.looked(there("b"), at(10_110)), Some(false));
+    fn decide(&mut self, look: &Look, is_another: bool, now: Uptime) {
+        let why = self.hold.as_ref().map(|hold| hold.why);
+        let recreated = Hold { why: Why::Recreated, until: Some(now + SETTLES), written: false };
+        match (look, why) {
+            (Look::Gone, Some(Why::Gone)) => {}
+            (Look::Gone, _) => {
+                self.hold = Some(Hold { why: Why::Gone, until: None, written: false });
+            }
+            // It is no news that the API does not tell. A hold has its end by then, or the namespace was gone.
+            (Look::Unknown, Some(_)) => {}
+            (Look::Unknown, None) => {
+                let until = Some(now + UNKNOWN);
+                self.hold = Some(Hold { why: Why::Unknown, until, written: false });
+            }
+            (Look::Exists(_), _) if is_another => self.hold = Some(recreated),
+            (Look::Exists(_), Some(Why::Gone)) => self.hold = Some(recreated),
+            // It is the namespace of before: the leader deleted the Plans.
+            (Look::Exists(Some(_)), Some(Why::Unknown)) => self.hold = None,
+            (Look::Exists(_), _) => {}
+        }
     }
 
-    #[test]
-    fn a_namespace_that_is_made_again_before_anybody_looks_is_another_one() {
-        let mut vanished = Vanished::default();
-        vanished.looked(there("a"), at(0));
-        assert_eq!(vanished.looked(there("b"), at(10)), Some(true));
-        assert_eq!(vanished.looked(there("b"), at(70)), Some(false));
-    }
-
-    #[test]
-    fn an_agent_that_may_not_read_the_namespace_holds_while_that_refuses_content() {
-        let mut vanished = Vanished::default();
-        assert_eq!(vanished.looked(Namespace::There(None), at(0)), None);
-        assert_eq!(vanished.looked(Namespace::Unsure, at(10)), Some(true));
-        assert_eq!(vanished.looked(Namespace::There(None), at(20)), None);
-        assert_eq!(vanished.looked(Namespace::There(None), at(80)), Some(false));
+    /// Whether an event does not reach the resolver now. While deleted Plans are served, kept state stays in place of a
+    /// list that lacks them; its end is passed on with [`News::list_ends`].
+    pub fn withholds(&mut self, event: &Event) -> bool {
+        if *event != Event::Done(Kind::Shard) {
+            return false;
+        }
+        self.withheld = self.recalled && self.holds();
+        self.recalled &= self.withheld;
+        self.withheld
     }
 }

@@ -7,6 +7,7 @@
 //!             (events that arrive while the driver works become the next update)
 //! ```
 
+mod deletions;
 mod kept_service;
 mod memory;
 mod missing_load_balancer;
@@ -96,7 +97,6 @@ async fn serve<D: Driver>(
     let mut tasks = Keeper::new(&context);
     // It outlives the tasks: one that cannot send any more would count as ended by itself.
     let (sender, mut heard) = mpsc::channel(4096);
-    watches::follow(&client, &options, &context, &sender, &mut tasks);
     let first = Said {
         addresses: options.addresses.clone(),
         version: Some(options.version.as_str().into()),
@@ -105,6 +105,8 @@ async fn serve<D: Driver>(
     };
     let (report, reports) = sync::watch::channel(first);
     let (memory, identity) = Memory::open(&options, &context.metrics).await;
+    let recalled = memory.kept().is_some();
+    watches::follow(&client, &options, &context, &sender, &mut tasks, recalled);
     let identity = identity.unwrap_or_else(|| options.identity.clone());
     let place = Arc::new(context.agents.add(&identity, &options.load_balancer, reports.clone()));
     context.metrics.agent(&options.load_balancer, &identity);
@@ -282,6 +284,9 @@ impl<D: Driver> Agent<D> {
             for Heard { event, owner, wrong, .. } in batch.drain(..) {
                 if let Some(uid) = owner {
                     self.memory.owned(&uid);
+                }
+                if event == Event::Hold(true) && !self.resolver.synced() {
+                    self.memory.tell(kept_state::Event::Incomplete);
                 }
                 if wrong.is_some() || matches!(event, Event::Apply(Object::Shard(..))) {
                     self.refuse(wrong);

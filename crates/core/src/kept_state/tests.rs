@@ -73,6 +73,16 @@ fn an_api_that_answers_slowly_is_waited_for_but_not_for_ever() {
 }
 
 #[test]
+fn kept_state_is_served_at_once_where_the_api_lacks_what_is_served() {
+    let mut kept_state = found(of("u1"), secs(5));
+    let now = START + secs(1);
+    kept_state.handle(Event::Answered, now);
+    kept_state.handle(Event::Incomplete, now);
+    kept_state.handle(Event::Answered, now);
+    assert_eq!(kept_state.take(now), [Effect::Serve]);
+}
+
+#[test]
 fn an_api_that_tells_everything_in_time_leaves_nothing_to_serve() {
     let mut kept_state = found(of("u1"), secs(5));
     kept_state.handle(Event::Answered, START + secs(1));

@@ -19,6 +19,10 @@ pub(super) struct Guard {
     ports: BTreeMap<(IpAddr, u16), usize>,
     /// The addresses in each Plan of other load balancers.
     others: BTreeMap<Arc<str>, (Epoch, BTreeSet<IpAddr>)>,
+    /// Whether deleted Plans of other load balancers stay.
+    holds: bool,
+    /// The deleted Plans of other load balancers that stay.
+    held: BTreeSet<Arc<str>>,
     /// Addresses for which the answer changed since the last call.
     changed: BTreeSet<IpAddr>,
 }
@@ -83,14 +87,32 @@ impl Guard {
         addresses: impl IntoIterator<Item = IpAddr>,
         epoch: Epoch,
     ) {
+        self.held.remove(plan);
         let now: BTreeSet<_> = addresses.into_iter().collect();
         now.iter().for_each(|address| self.open(*address));
         let old = self.others.insert(plan.clone(), (epoch, now));
         old.into_iter().flat_map(|(_, old)| old).for_each(|address| self.close(address));
     }
 
-    /// Forgets a Plan of another load balancer.
+    /// From now on deleted Plans of other load balancers stay, or they do not: then those that stayed are forgotten.
+    pub(super) fn hold(&mut self, holds: bool) {
+        self.holds = holds;
+        if !holds {
+            let gone = std::mem::take(&mut self.held);
+            gone.iter().for_each(|plan| self.remove_other(plan));
+        }
+    }
+
+    /// Forgets a Plan of another load balancer, unless deleted ones stay.
     pub(super) fn delete_other(&mut self, plan: &str) {
+        if self.holds {
+            self.held.extend(self.others.get_key_value(plan).map(|(plan, _)| Arc::clone(plan)));
+        } else {
+            self.remove_other(plan);
+        }
+    }
+
+    fn remove_other(&mut self, plan: &str) {
         let old = self.others.remove(plan);
         old.into_iter().flat_map(|(_, old)| old).for_each(|address| self.close(address));
     }

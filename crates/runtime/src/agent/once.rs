@@ -53,7 +53,7 @@ async fn gather(
     let (sender, mut heard) = mpsc::channel(4096);
     // The watches end when this function returns.
     let mut tasks = Keeper::new(context);
-    follow(client, options, context, &sender, &mut tasks);
+    follow(client, options, context, &sender, &mut tasks, false);
     let mut resolver = Resolver::with(options.members.clone());
     let mut follows_nodes = false;
     let mut batch = Vec::new();

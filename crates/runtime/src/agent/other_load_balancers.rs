@@ -1,7 +1,8 @@
 //! Follows the addresses on which other load balancers listen: a member at one of them would send traffic round
-//! in a circle. It reads only these addresses from their Plans, and passes them to the agent's resolver.
+//! in a circle. It reads only these addresses from their Plans. The agent's resolver gets them through [`Deletions`].
 
 use super::Heard;
+use super::deletions::Deletions;
 use super::missing_load_balancer::Planned;
 use super::watches::event_of;
 use crate::metrics::Metrics;
@@ -11,10 +12,11 @@ use bowline_api::Plan;
 use bowline_core::resolver::{Kind, Object};
 use kube::api::ApiResource;
 use kube::core::NotUsed;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// The fields of a Plan that are read here. A field that cannot be read counts as empty.
@@ -62,23 +64,28 @@ impl Known {
     /// Whether the addresses of this Plan must be sent to the resolver.
     fn is_news(&mut self, name: &str, addresses: &[IpAddr]) -> bool {
         let before = self.addresses.insert(name.to_owned(), addresses.to_vec());
-        self.lists || before.as_deref() != Some(addresses)
+        let changed = before.as_deref().unwrap_or_default() != addresses;
+        changed || self.lists && !addresses.is_empty()
+    }
+
+    /// Whether the resolver must learn that this Plan is deleted: not of one without addresses, such as the agent's own.
+    fn is_lost(&mut self, name: &str) -> bool {
+        self.addresses.remove(name).is_some_and(|addresses| !addresses.is_empty())
     }
 }
 
 /// Follows the Plans of all other load balancers until the listener is gone.
 pub(super) async fn follow(
-    client: Client,
-    namespace: String,
-    load_balancer: String,
+    deletions: Arc<Deletions>,
     metrics: Metrics,
     listener: mpsc::Sender<Heard>,
     works: Works,
     planned: Planned,
 ) {
     let resource = ApiResource::erase::<Plan>(&());
+    let (client, load_balancer) = (deletions.client.clone(), deletions.load_balancer.clone());
     let plans: Api<kube::core::Object<Places, NotUsed>> =
-        Api::namespaced_with(client, &namespace, &resource);
+        Api::namespaced_with(client, &deletions.namespace, &resource);
     let mut known = Known::default();
     let read = move |seen: Seen<kube::core::Object<Places, NotUsed>>| {
         works.seen(&seen);
@@ -93,8 +100,10 @@ pub(super) async fn follow(
             }
             Seen::Apply(plan) => planned.put(&plan.name_any(), &plan.spec.load_balancer),
             Seen::Delete(plan) => {
-                known.addresses.remove(&plan.name_any());
                 planned.remove(&plan.name_any());
+                if !known.is_lost(&plan.name_any()) {
+                    return None;
+                }
             }
         }
         event_of(Kind::Elsewhere, seen, |plan| {
@@ -105,7 +114,13 @@ pub(super) async fn follow(
             known.is_news(&name, &addresses).then(|| Object::Elsewhere(name.into(), addresses))
         })
     };
-    watch::follow(plans, Selection::default(), "Plan", metrics, listener, read).await;
+    let (sender, heard) = mpsc::channel(1024);
+    tokio::select! {
+        () = watch::follow(plans, Selection::default(), "Plan", metrics, sender, read) => {}
+        () = deletions.pass_on(heard, &listener) => {}
+    }
+    // The agent has ended, and its keeper ends this task: that is no failure of the watch.
+    std::future::pending().await
 }
 
 #[cfg(test)]
@@ -121,6 +136,16 @@ mod tests {
         assert_eq!(told, [true, false, true]);
         known.lists = true;
         assert!(known.is_news("edge-0", &two));
+    }
+
+    #[test]
+    fn the_deletion_of_a_plan_without_addresses_is_no_news() {
+        let mut known = Known { lists: true, ..Known::default() };
+        assert!(!known.is_news("own-0", &[]));
+        assert!(known.is_news("edge-0", &[IpAddr::from([192, 0, 2, 1])]));
+        assert_eq!(["own-0", "edge-0", "edge-0"].map(|it| known.is_lost(it)), [false, true, false]);
+        assert!(known.is_news("edge-0", &[IpAddr::from([192, 0, 2, 1])]));
+        assert!(known.is_news("edge-0", &[]), "the resolver forgets them");
     }
 
     #[test]

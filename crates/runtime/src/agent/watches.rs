@@ -1,5 +1,6 @@
 //! The watches of an agent: what each delivers becomes an event for the resolver, with the time of its arrival.
 
+use super::deletions::Deletions;
 use super::missing_load_balancer::Planned;
 use super::{Heard, missing_load_balancer, other_load_balancers, plans, secrets};
 use crate::roles::{AgentOptions, Context};
@@ -11,38 +12,37 @@ use bowline_core::resolver::{Event, Kind, Object};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, ResourceExt as _};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// Starts the watches that every agent needs.
+/// Starts the watches that every agent needs. `recalled`: the agent has kept state from before a restart.
 pub(super) fn follow(
     client: &Client,
     options: &AgentOptions,
     context: &Context,
     sender: &mpsc::Sender<Heard>,
     tasks: &mut Keeper,
+    recalled: bool,
 ) {
     let load_balancer = &options.load_balancer;
-    let (client_of, namespace) = (client.clone(), options.namespace.clone());
+    let (of, namespace) = (client.clone(), options.namespace.clone());
+    let deletions = Arc::new(Deletions::new(of, namespace, load_balancer.clone(), recalled));
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let name = load_balancer.clone();
-    let carrier = options.carrier;
+    let (carrier, shared) = (options.carrier, Arc::clone(&deletions));
     tasks.keep(watch_of("Plans", load_balancer), move |works| {
-        let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
         let (metrics, listener) = (metrics.clone(), listener.clone());
-        plans::follow(client, namespace, name, metrics, carrier, listener, works)
+        plans::follow(Arc::clone(&shared), metrics, carrier, listener, works)
     });
-    let (client_of, namespace) = (client.clone(), options.namespace.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());
-    let (name, planned) = (load_balancer.clone(), Planned::default());
+    let planned = Planned::default();
     // Where the uid is known, the load balancer exists.
     if options.uid.is_none() {
-        let (client, context) = (client.clone(), context.clone());
-        tokio::spawn(missing_load_balancer::tell(client, planned.clone(), name.clone(), context));
+        let (client, name, context) = (client.clone(), load_balancer.clone(), context.clone());
+        tokio::spawn(missing_load_balancer::tell(client, planned.clone(), name, context));
     }
     tasks.keep(watch_of("the Plans of others", load_balancer), move |works| {
-        let (client, namespace, name) = (client_of.clone(), namespace.clone(), name.clone());
         let (metrics, listener, planned) = (metrics.clone(), listener.clone(), planned.clone());
-        other_load_balancers::follow(client, namespace, name, metrics, listener, works, planned)
+        other_load_balancers::follow(Arc::clone(&deletions), metrics, listener, works, planned)
     });
     let slices: Api<EndpointSlice> = Api::all(client.clone());
     let (metrics, listener) = (context.metrics.clone(), sender.clone());

@@ -7,6 +7,7 @@ use bowline_core::replicas::Left;
 use bowline_core::update::Change;
 use bowline_runtime::AgentOptions;
 use bowline_runtime::lease::entries;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -227,6 +228,46 @@ async fn a_plan_that_the_driver_refused_is_given_again_after_kept_state_was_with
     *driver.failures.lock().unwrap() = 1;
     gate.0.send_replace(&[""]);
     listens(&driver, &[9090]).await;
+    agent.stop().await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_starts_while_bowlines_namespace_is_gone_serves_its_kept_state_on() {
+    let cluster = cluster().await;
+    let client = cluster.client();
+    let folder = tempfile::tempdir().unwrap();
+    let options =
+        || AgentOptions { state: Some(folder.path().into()), ..AgentOptions::new("edge") };
+    create(&client, ours()).await;
+    let uid = made(&client).await;
+    create(&client, plan_of(&uid, 8080)).await;
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), options(), driver.clone());
+    listens(&driver, &[8080]).await;
+    agent.stop().await;
+
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete("bowline-system", &Default::default()).await.unwrap();
+    eventually("no namespace", || async {
+        match namespaces.get_opt("bowline-system").await.unwrap() {
+            None => Ok(()),
+            Some(namespace) => Err(format!("{namespace:?}")),
+        }
+    })
+    .await;
+    let driver = Recorder::default();
+    let agent = start_agent(client.clone(), options(), driver.clone());
+    listens(&driver, &[8080]).await;
+    assert!(folder.path().join("state").exists());
+    // Its load balancer has the same uid, so the leader's first Plan does not replace the kept state yet.
+    create(&client, ours()).await;
+    create(&client, plan_of(&uid, 9090)).await;
+    eventually("the agent's Lease", || async {
+        leases(&client).get("bowline-agent-edge").await.map_err(|it| it.to_string())
+    })
+    .await;
+    assert_eq!(ports(&driver), Some(BTreeSet::from([8080])));
     agent.stop().await;
     cluster.shutdown().await;
 }

@@ -38,6 +38,33 @@ fn plans_that_vanish_while_they_are_held_are_served_until_they_come_again_or_are
 }
 
 #[test]
+fn addresses_of_other_load_balancers_stay_refused_while_their_plans_are_held() {
+    let other = Object::Elsewhere("edge-0".into(), vec![IpAddr::from([192, 0, 2, 9])]);
+    let delete = || Event::Delete(Kind::Elsewhere, ObjectKey::new("", "edge-0"));
+    let refuses =
+        |resolver: &Resolver| resolver.guard.refuse(([192, 0, 2, 9], 80).into()).is_some();
+    let mut resolver = resolver(two());
+    resolver.handle(Event::Apply(other.clone()));
+    resolver.handle(Event::Hold(true));
+    resolver.handle(delete());
+    resolver.handle(Event::Begin(Kind::Elsewhere));
+    resolver.handle(Event::Done(Kind::Elsewhere));
+    assert!(refuses(&resolver));
+    // The leader writes it again, and deletes it later.
+    resolver.handle(Event::Apply(other.clone()));
+    resolver.handle(Event::Hold(false));
+    assert!(refuses(&resolver));
+    resolver.handle(delete());
+    assert!(!refuses(&resolver));
+    // The leader does not write it again.
+    resolver.handle(Event::Apply(other));
+    resolver.handle(Event::Hold(true));
+    resolver.handle(delete());
+    resolver.handle(Event::Hold(false));
+    assert!(!refuses(&resolver));
+}
+
+#[test]
 fn plans_that_vanish_while_nothing_is_held_are_not_served_any_more() {
     let mut resolver = resolver(two());
     resolver.take();
