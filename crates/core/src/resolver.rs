@@ -13,6 +13,7 @@ mod pace;
 mod pieces;
 mod pools;
 mod refused_members;
+mod refused_shards;
 mod rooms;
 mod shards;
 mod shares;
@@ -36,6 +37,7 @@ use listeners::Listeners;
 use nodes::Nodes;
 use pools::Pools;
 use refused_members::Guard;
+use refused_shards::RefusedShards;
 pub use shards::Written;
 use shards::{Shards, Swap};
 use sites::Sites;
@@ -65,6 +67,8 @@ pub enum Object {
     /// Plans counts once, from the Plan with the lower number. If a fragment cannot be read, the previous fragment of
     /// its consumer stays.
     Shard(Arc<str>, u32, Written),
+    /// The name of a Plan object that the agent refuses as a whole, and why. Nothing of it is served.
+    Refused(Arc<str>, Box<str>),
     /// An EndpointSlice.
     Slice(Slice),
     /// A Node.
@@ -152,6 +156,7 @@ pub fn leave_out(update: &mut Update, rules: &MemberRules) -> usize {
 #[derive(Debug, Default)]
 pub struct Resolver {
     shards: Shards,
+    refused: RefusedShards,
     endpoints: Endpoints,
     nodes: Nodes,
     pools: Pools,
@@ -221,8 +226,15 @@ impl Resolver {
         match object {
             Object::Shard(name, index, written) => {
                 let epoch = self.relists[Kind::Shard as usize].epoch();
+                self.refused.forget(&name);
                 let swaps = self.shards.apply(&name, index, written, epoch);
                 self.swap(swaps);
+            }
+            Object::Refused(name, why) => {
+                let epoch = self.relists[Kind::Shard as usize].epoch();
+                let swaps = self.shards.refuse(&name);
+                self.swap(swaps);
+                self.refused.refuse(name, why, epoch);
             }
             Object::Slice(slice) => {
                 let epoch = self.relists[Kind::Slice as usize].epoch();
@@ -254,6 +266,7 @@ impl Resolver {
     fn delete(&mut self, kind: Kind, key: &ObjectKey) {
         match kind {
             Kind::Shard => {
+                self.refused.forget(&key.name);
                 let swaps = self.shards.delete(&key.name);
                 self.swap(swaps);
             }
@@ -273,6 +286,7 @@ impl Resolver {
         let relist = self.relists[kind as usize];
         match kind {
             Kind::Shard => {
+                self.refused.sweep(relist);
                 let swaps = self.shards.sweep(relist);
                 self.swap(swaps);
             }
@@ -312,6 +326,11 @@ impl Resolver {
             && synced(Kind::Slice)
             && synced(Kind::Certificates)
             && (synced(Kind::Node) || !self.needs_nodes())
+    }
+
+    /// Why a Plan is refused as a whole. None: no Plan is.
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.why()
     }
 
     /// Whether some pool has nodes as members.

@@ -103,7 +103,7 @@ impl Vanished {
         match event {
             Event::Apply(object) => {
                 self.known = true;
-                if matches!(object, Object::Shard(..)) {
+                if matches!(object, Object::Shard(..) | Object::Refused(..)) {
                     self.written(now);
                 }
                 false

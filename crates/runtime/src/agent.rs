@@ -36,7 +36,7 @@ use bowline_core::outcome::{Problem, Reason};
 use bowline_core::pool_health::{self, Health};
 use bowline_core::replicas::Said;
 use bowline_core::report::Unlisted;
-use bowline_core::resolver::{Event, Object, Resolver};
+use bowline_core::resolver::{Event, Resolver};
 use bowline_core::update::{Extent, Refusal, Update};
 use bowline_drivers::Driver;
 use kube::Client;
@@ -64,13 +64,11 @@ struct Heard {
     event: Event,
     /// The uid of the LoadBalancer object that a Plan belongs to.
     owner: Option<Box<str>>,
-    /// Why a Plan is refused as a whole: the agent runs something else than its load balancer needs.
-    wrong: Option<Box<str>>,
 }
 
 impl Heard {
     fn now(event: Event) -> Self {
-        Self { at: Instant::now(), event, owner: None, wrong: None }
+        Self { at: Instant::now(), event, owner: None }
     }
 }
 
@@ -192,7 +190,7 @@ struct Agent<D> {
     report: sync::watch::Sender<Said>,
     follows_nodes: bool,
     backoff: Backoff,
-    /// Why nothing is served: the agent runs something else than the load balancer needs.
+    /// Why a Plan is refused as a whole, as it was last told.
     wrong: Option<Box<str>>,
     /// Why the driver failed last. None: its last call worked.
     failed: Option<String>,
@@ -281,18 +279,16 @@ impl<D: Driver> Agent<D> {
             if batch.iter().any(|heard| kept_state::is_answer(&heard.event)) {
                 self.memory.tell(kept_state::Event::Answered);
             }
-            for Heard { event, owner, wrong, .. } in batch.drain(..) {
+            for Heard { event, owner, .. } in batch.drain(..) {
                 if let Some(uid) = owner {
                     self.memory.owned(&uid);
                 }
                 if event == Event::Hold(true) && !self.resolver.synced() {
                     self.memory.tell(kept_state::Event::Incomplete);
                 }
-                if wrong.is_some() || matches!(event, Event::Apply(Object::Shard(..))) {
-                    self.refuse(wrong);
-                }
                 self.resolver.handle(event);
             }
+            self.tell_refused();
             if first.is_some() {
                 self.context.metrics.took(Phase::Resolve, begun.elapsed());
             }
@@ -304,6 +300,7 @@ impl<D: Driver> Agent<D> {
                 retry = Some(Instant::now() + wait);
                 continue;
             }
+            self.tell_ready();
             if let Some(at) = waiting.take() {
                 self.context.metrics.applied_after(at.elapsed());
             }
@@ -311,17 +308,36 @@ impl<D: Driver> Agent<D> {
         }
     }
 
-    /// The load balancer needs something else than the agent runs, or not any more: then nothing of it is served.
-    fn refuse(&mut self, wrong: Option<Box<str>>) {
-        if self.wrong == wrong {
+    /// Tells that a Plan is refused as a whole, or not any more. Meanwhile the agent is not ready.
+    fn tell_refused(&mut self) {
+        let wrong = self.resolver.refused();
+        if self.wrong.as_deref() == wrong {
             return;
         }
-        if let Some(wrong) = &wrong {
-            tracing::error!("{wrong}");
-            self.context.changes.tell(Change::Trouble(wrong.to_string()));
+        self.wrong = wrong.map(Into::into);
+        match &self.wrong {
+            Some(wrong) => {
+                tracing::error!("{wrong}");
+                self.context.changes.tell(Change::Trouble(wrong.to_string()));
+                self.context.readiness.awaits(self.first_plan.as_str());
+            }
+            None => {
+                let text = format!(
+                    "the agent refuses no Plan of load balancer {} any more",
+                    self.load_balancer
+                );
+                tracing::info!("{text}");
+                self.context.changes.tell(Change::Works(text));
+            }
         }
-        self.wrong = wrong;
         self.tell_error();
+    }
+
+    /// The agent is ready when the driver has a plan in force, of which nothing is refused as a whole.
+    fn tell_ready(&self) {
+        if self.given.is_some() && !self.said.waiting && self.wrong.is_none() {
+            self.context.readiness.reached(&self.first_plan);
+        }
     }
 
     /// Follows Nodes once some pool has them as members, and not before: Nodes are many and change often.
@@ -485,9 +501,7 @@ impl<D: Driver> Agent<D> {
             *before = now;
             different
         });
-        if !self.said.waiting {
-            self.context.readiness.reached(&self.first_plan);
-        }
+        self.tell_ready();
     }
 
     /// The driver's report with the agent's own refusals: rules that another consumer has, members that get no traffic,

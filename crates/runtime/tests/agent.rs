@@ -6,6 +6,8 @@
 mod broken;
 #[path = "agent/kept.rs"]
 mod kept;
+#[path = "agent/refused.rs"]
+mod refused;
 #[path = "agent/replicas.rs"]
 mod replicas;
 mod support;

@@ -194,6 +194,12 @@ impl Shards {
         Vec::new()
     }
 
+    /// Forgets a shard that the agent refuses, also while those that are gone stay: the leader has written it.
+    pub(super) fn refuse(&mut self, name: &str) -> Vec<Swap> {
+        self.held.remove(name);
+        self.remove(name)
+    }
+
     fn remove(&mut self, name: &str) -> Vec<Swap> {
         let Some(shard) = self.shards.remove(name) else { return Vec::new() };
         let Shard { rank, parts, unread, beyond, .. } = shard;

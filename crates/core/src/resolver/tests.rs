@@ -5,6 +5,7 @@ mod guarded;
 mod held;
 mod properties;
 mod recalled;
+mod refused;
 mod sharing;
 mod upgrades;
 

@@ -70,11 +70,9 @@ async fn gather(
                 ))),
             },
         }
-        for Heard { event, wrong, .. } in batch.drain(..) {
-            if let Some(wrong) = wrong {
-                return Err(RoleError::Template(wrong.into()));
-            }
-            resolver.handle(event);
+        batch.drain(..).for_each(|heard: Heard| resolver.handle(heard.event));
+        if let Some(wrong) = resolver.refused() {
+            return Err(RoleError::Template(wrong.to_owned()));
         }
         if resolver.needs_nodes() && !std::mem::replace(&mut follows_nodes, true) {
             follow_nodes(client, &options.load_balancer, context, &sender, &mut tasks);

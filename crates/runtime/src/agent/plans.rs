@@ -8,9 +8,8 @@ use crate::metrics::Metrics;
 use crate::supervise::Works;
 use crate::watch::{self, Seen, Selection};
 use bowline_api::{Plan, PlanSpec, convert, names};
-use bowline_core::key::ObjectKey;
 use bowline_core::objects::Carrier;
-use bowline_core::resolver::{Event, Kind, Object, Written};
+use bowline_core::resolver::{Kind, Object, Written};
 use kube::{Api, ResourceExt as _};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -31,23 +30,18 @@ pub(super) async fn follow(
     let name = load_balancer;
     let read = move |seen: Seen<Plan>| {
         works.seen(&seen);
-        let wrong = match &seen {
-            Seen::Apply(plan) => carrier.and_then(|it| it.refuses(needed(plan)?, &name)),
-            _ => None,
-        };
-        if let (Seen::Apply(plan), Some(wrong)) = (&seen, wrong) {
-            let gone = Event::Delete(Kind::Shard, ObjectKey::new("", plan.name_any()));
-            return Some(Heard { wrong: Some(wrong.into()), ..Heard::now(gone) });
-        }
         let owner = match &seen {
             Seen::Apply(plan) => convert::owner_uid(&plan.metadata, &name),
             _ => None,
         };
         let heard = event_of(Kind::Shard, seen, |plan: Plan| {
+            let why = carrier.and_then(|it| it.refuses(needed(&plan)?, &name));
             // A Plan with a name that the leader would not give is not the leader's.
-            let name = plan.name_any();
-            let index = names::plan_index(&name)?;
-            Some(Object::Shard(name.into(), index, written(plan.spec)))
+            let (name, index) = (plan.name_any(), names::plan_index(&plan.name_any())?);
+            Some(match why {
+                Some(why) => Object::Refused(name.into(), why.into()),
+                None => Object::Shard(name.into(), index, written(plan.spec)),
+            })
         });
         heard.map(|heard| Heard { owner: owner.map(Into::into), ..heard })
     };

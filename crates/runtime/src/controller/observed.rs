@@ -165,6 +165,8 @@ pub(super) struct PlanSeen {
     pub(super) unread: Vec<Unread>,
     /// The recorded hash.
     pub(super) hash: PlanHash,
+    /// What it says that agents have to run.
+    pub(super) driver: Option<Box<str>>,
     /// Whether the object as a whole cannot be read.
     pub(super) unreadable: bool,
 }
@@ -199,8 +201,10 @@ impl PlanSeen {
         let unreadable = spec.is_none();
         let (fragments, unread, hash) =
             spec.map(|spec| (spec.fragments, spec.unread, spec.hash)).unwrap_or_default();
+        let driver = meta.annotations.as_ref().and_then(|all| all.get(names::ANNOTATION_DRIVER));
+        let driver = driver.map(|it| it.as_str().into());
         let version = meta.resource_version.unwrap_or_default();
-        Self { load_balancer, owner, unreadable, version, fragments, unread, hash, name }
+        Self { load_balancer, owner, driver, unreadable, version, fragments, unread, hash, name }
     }
 }
 

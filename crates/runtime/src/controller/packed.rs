@@ -164,9 +164,13 @@ impl<K: Ord + Clone, H: PartialEq + Clone> Packed<K, H> {
     /// perhaps a deleted one of the same name.
     fn adopt(&self, uid: &str) -> Option<Write<K, H>> {
         let foreign = self.owners.iter().filter(|(_, owner)| owner.as_deref() != Some(uid));
-        let mut free = foreign.filter(|(index, _)| !self.refused.contains_key(index));
-        let (&index, _) = free.next().filter(|_| self.is_settled())?;
-        Some(Write::Put { index, items: self.items(index)?.clone() })
+        foreign.map(|(index, _)| *index).find_map(|index| self.again(index))
+    }
+
+    /// Writes an object with its present items, if all items are as they are wanted and its last write did not fail.
+    pub(super) fn again(&self, index: u32) -> Option<Write<K, H>> {
+        let may = self.is_settled() && !self.refused.contains_key(&index);
+        Some(Write::Put { index, items: self.items(index).filter(|_| may)?.clone() })
     }
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Plans {
     unwritten: BTreeSet<(u64, Item)>,
     /// The hash of each object.
     hashes: BTreeMap<u32, PlanHash>,
+    /// What each object says that agents have to run; an object that says nothing has no entry.
+    drivers: BTreeMap<u32, Box<str>>,
     /// Consumers whose fragments wait for certificates.
     held_back: HeldBack,
 }
@@ -58,6 +60,7 @@ impl Default for Plans {
             unread: UnreadFragments::default(),
             unwritten: BTreeSet::new(),
             hashes: BTreeMap::new(),
+            drivers: BTreeMap::new(),
             held_back: HeldBack::default(),
         }
     }
@@ -220,6 +223,7 @@ impl Plans {
             self.adopt(index, &plan, &mut items);
         }
         self.hashes.insert(index, sum(&items));
+        self.set_driver(index, plan.driver);
         self.suspect(index);
         self.packed.seen(index, plan.version, plan.owner, items);
         self.suspect(index);
@@ -297,10 +301,21 @@ impl Plans {
     }
 
     /// Records a write that was carried out.
-    pub(super) fn wrote(&mut self, write: Write<Item, PlanHash>, version: Option<String>) {
+    pub(super) fn wrote(
+        &mut self,
+        write: Write<Item, PlanHash>,
+        version: Option<String>,
+        carrier: Option<Carrier>,
+    ) {
         let index = write.index();
+        let is_news = version.as_deref().is_none_or(|version| self.packed.is_news(index, version));
+        // Also where the write changed nothing, so that it is not repeated.
+        if is_news || version.as_deref() == self.packed.version(index) {
+            let carrier = carrier.filter(|_| write.items().is_some());
+            self.set_driver(index, carrier.map(|it| it.name().into()));
+        }
         // The watch may already have shown this version or a newer one.
-        if version.as_deref().is_some_and(|version| !self.packed.is_news(index, version)) {
+        if !is_news {
             return;
         }
         match write.items() {
@@ -312,6 +327,13 @@ impl Plans {
         self.suspect(index);
     }
 
+    fn set_driver(&mut self, index: u32, driver: Option<Box<str>>) {
+        match driver {
+            Some(driver) => drop(self.drivers.insert(index, driver)),
+            None => drop(self.drivers.remove(&index)),
+        }
+    }
+
     /// Whether the known object differs from what the write would put there.
     pub(super) fn lacks(&self, write: &Write<Item, PlanHash>) -> bool {
         write.items() != self.packed.items(write.index())
@@ -321,6 +343,7 @@ impl Plans {
     pub(super) fn gone(&mut self, name: &str) {
         if let Some(index) = names::plan_index(name) {
             self.hashes.remove(&index);
+            self.drivers.remove(&index);
             self.suspect(index);
             self.packed.gone(index);
         }
@@ -387,6 +410,24 @@ impl Plans {
             self.packed.want(item, Some(stamp));
         }
         let write = self.packed.next(uid, now)?;
+        Some(self.fill(load_balancer, write))
+    }
+
+    /// The next write of an object that is as it is wanted, except that it does not say what agents have to run: an
+    /// earlier version wrote it, or the load balancer has another source now.
+    pub(super) fn next_driver(
+        &self,
+        load_balancer: &Arc<str>,
+        carrier: Option<Carrier>,
+    ) -> Option<PlanWrite> {
+        let needed = carrier.map(Carrier::name);
+        let differs = |index: &u32| self.drivers.get(index).map(|it| &**it) != needed;
+        let write = self.packed.indices().filter(differs).find_map(|it| self.packed.again(it))?;
+        Some(self.fill(load_balancer, write))
+    }
+
+    /// A write with the fragments that it names.
+    fn fill(&self, load_balancer: &Arc<str>, write: Write<Item, PlanHash>) -> PlanWrite {
         let index = write.index();
         let (mut fragments, mut unread) = (Vec::new(), Vec::new());
         for (item, stamp) in write.items().into_iter().flatten() {
@@ -396,7 +437,7 @@ impl Plans {
                 (None, None) => {}
             }
         }
-        Some(PlanWrite {
+        PlanWrite {
             name: names::plan_name(load_balancer, index),
             version: self.packed.version(index).map(ToOwned::to_owned),
             carrier: None,
@@ -404,7 +445,7 @@ impl Plans {
             write,
             fragments,
             unread,
-        })
+        }
     }
 }
 

@@ -28,6 +28,7 @@ fn seen(version: &str, owner: &str, unreadable: bool) -> PlanSeen {
         fragments: vec![fragment()],
         unread: Vec::new(),
         hash: PlanHash::of(&fragment()),
+        driver: None,
         unreadable,
     }
 }
@@ -55,12 +56,12 @@ fn what_changes_while_it_is_written_and_back_again_is_unwritten() {
     };
     let (first, version) = write(&mut plans, "1", fragment(), 1);
     assert_eq!(plans.first_unwritten(), Some(1));
-    plans.wrote(first, version);
+    plans.wrote(first, version, None);
     assert_eq!(plans.first_unwritten(), None);
     let (second, version) = write(&mut plans, "2", other, 2);
     plans.want(&consumer(), &[Arc::new(fragment())], 3);
     assert_eq!(plans.first_unwritten(), None);
-    plans.wrote(second, version);
+    plans.wrote(second, version, None);
     assert_eq!(plans.first_unwritten(), Some(3));
 }
 
@@ -85,14 +86,14 @@ fn a_consumer_that_lacks_a_certificate_keeps_what_it_has_and_all_others_go_on() 
     let write = plans.next(&lb, Some("uid"), now).unwrap();
     let fragments = write.object("uid").spec.fragments;
     assert_eq!(fragments, [(*with("old", 80)).clone(), (*of_other(91)).clone()]);
-    plans.wrote(write.write, Some("2".to_owned()));
+    plans.wrote(write.write, Some("2".to_owned()), None);
     assert_eq!((plans.first_unwritten(), plans.is_settled()), (Some(2), false));
     let until = plans.held_back_until().unwrap();
     plans.release(lacks, until);
     let write = plans.next(&lb, Some("uid"), until).unwrap();
     let fragments = write.object("uid").spec.fragments;
     assert_eq!(fragments, [(*with("new", 90)).clone(), (*of_other(91)).clone()]);
-    plans.wrote(write.write, Some("3".to_owned()));
+    plans.wrote(write.write, Some("3".to_owned()), None);
     assert!(plans.is_settled() && plans.first_unwritten().is_none());
 }
 
@@ -116,7 +117,7 @@ fn what_a_former_leader_planned_and_nobody_wants_is_unwritten_until_it_is_gone()
     plans.doubt(&[consumer()].into(), 3);
     assert_eq!(plans.first_unwritten(), Some(3));
     let write = plans.next(&lb, Some("uid"), now).unwrap().write;
-    plans.wrote(write, None);
+    plans.wrote(write, None, None);
     assert_eq!(plans.first_unwritten(), None);
 }
 
@@ -167,6 +168,7 @@ fn written(plans: &mut Plans) -> Option<(Vec<Arc<str>>, Vec<serde_json::Value>, 
     plans.wrote(
         write.write,
         Some(write.version.map_or(1, |it| it.parse::<u32>().unwrap() + 1).to_string()),
+        None,
     );
     Some((names, raw, spec.hash))
 }
@@ -276,6 +278,32 @@ fn a_plan_that_belongs_to_a_deleted_load_balancer_is_written_again_once() {
     plans.refused("edge-0", now + wait);
     assert_eq!(next(&mut plans, "new"), None);
     let write = plans.next(&"edge".into(), Some("new"), now + wait).unwrap();
-    plans.wrote(write.write, Some("2".to_owned()));
+    plans.wrote(write.write, Some("2".to_owned()), None);
     assert_eq!(next(&mut plans, "new"), None);
+}
+
+#[test]
+fn an_object_that_names_another_driver_than_the_source_needs_is_written_again_once() {
+    let (mut plans, lb, now) = (Plans::default(), Arc::from("edge"), Uptime::default());
+    let haproxy = Some(Carrier::Haproxy);
+    plans.seen(seen("1", "uid", false));
+    assert!(plans.next_driver(&lb, haproxy).is_none(), "it is not planned yet");
+    plans.want(&consumer(), &[Arc::new(fragment())], 1);
+    assert!(plans.next(&lb, Some("uid"), now).is_none());
+    let write = plans.next_driver(&lb, haproxy).unwrap();
+    assert_eq!((write.name.as_str(), write.version.as_deref()), ("edge-0", Some("1")));
+    assert_eq!(write.object("uid").spec.fragments, [fragment()]);
+    plans.wrote(write.write, Some("2".to_owned()), haproxy);
+    assert!(plans.next_driver(&lb, haproxy).is_none());
+    plans.seen(PlanSeen { driver: Some("haproxy".into()), ..seen("3", "uid", false) });
+    assert!(plans.next_driver(&lb, haproxy).is_none());
+    // The load balancer has another source now, and then one without an agent.
+    assert!(plans.next_driver(&lb, Some(Carrier::Nginx)).is_some());
+    let write = plans.next_driver(&lb, None).unwrap();
+    // The API answers with the same version where a write changes nothing.
+    plans.wrote(write.write, Some("3".to_owned()), None);
+    assert!(plans.next_driver(&lb, None).is_none());
+    let write = plans.next_driver(&lb, haproxy).unwrap();
+    plans.refused(&write.name, now + Uptime::from_secs(1));
+    assert!(plans.next_driver(&lb, haproxy).is_none());
 }

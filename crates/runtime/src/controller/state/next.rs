@@ -256,7 +256,8 @@ impl State {
     fn next_plan(&mut self, lb: &Arc<str>, now: Uptime) -> Next {
         self.plan_anew(lb, now);
         let (uid, certificates, change) = (self.uid(lb), &self.certificates, self.plans.change());
-        let carrier = self.planner.load_balancer(lb).and_then(|it| it.carrier);
+        let known = self.planner.load_balancer(lb);
+        let (is_known, carrier) = (known.is_some(), known.and_then(|it| it.carrier));
         let Some(plans) = self.plans.get_mut(lb) else { return Next::Nothing };
         // Certificates are written first, so that the agent finds them when it reads the Plan.
         let released = plans.release(|hash| certificates.lacks(lb, hash), now);
@@ -265,7 +266,9 @@ impl State {
             let hash = plans.with_foreign(self.planner.hash(lb));
             self.agents.record_planned(lb, hash, change);
         }
-        let Some(mut write) = plans.next(lb, uid.as_deref(), now) else {
+        let write = plans.next(lb, uid.as_deref(), now);
+        let driver = || plans.next_driver(lb, carrier).filter(|_| is_known);
+        let Some(mut write) = write.or_else(driver) else {
             return plans.held_back_until().map_or(Next::Nothing, Next::Later);
         };
         write.carrier = carrier;

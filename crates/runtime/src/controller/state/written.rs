@@ -169,7 +169,7 @@ impl State {
             );
             plans.refused(&done.name, now + OLD_KIND);
         }
-        plans.wrote(done.write, version);
+        plans.wrote(done.write, version, done.carrier);
         let (first, hash) = (plans.first_unwritten(), plans.hash());
         let all = first.map_or(self.plans.change(), |first| first.saturating_sub(1));
         self.agents.record_written(lb, hash, all);

@@ -116,6 +116,7 @@ fn both_recorded(now: Uptime) -> State {
             fragments,
             unread: Vec::new(),
             hash,
+            driver: Some("builtin".into()),
             unreadable: false,
         });
     }
