@@ -52,6 +52,7 @@ pub mod lines;
 pub mod load_balancer_status_writes;
 pub mod member_rules;
 pub mod nearest;
+pub mod no_plan;
 pub mod objects;
 pub mod outcome;
 pub mod plan;
