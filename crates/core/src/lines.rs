@@ -71,6 +71,11 @@ pub fn pool<'a>(mut wrong: impl Iterator<Item = (&'a str, &'a str)>, available: 
     }
 }
 
+/// The state of a claim or pool that is deleted.
+pub fn deleted() -> State {
+    State { text: " is deleted".to_owned(), well: true }
+}
+
 /// Says something again only when it is something else, or after a long time.
 #[derive(Clone, Debug)]
 pub struct Reminder {

@@ -4,8 +4,9 @@
 
 use crate::outcome::quote;
 
-/// The most names that are compared. The suggestion is an extra, so its cost is bounded however many objects exist.
-const MOST_COMPARED: usize = 1_000;
+/// The most names that are compared. The suggestion is an extra, so its cost is bounded however many objects exist. A
+/// caller that filters names takes this many before.
+pub const MOST_COMPARED: usize = 1_000;
 /// The longest text for which a name is looked for.
 const LONGEST: usize = 80;
 

@@ -8,7 +8,7 @@ use super::requester::Requester;
 use super::share::{Clash, Terms, Traffic, Why, may_share};
 use super::verdict::{Cause, Refusal};
 use super::{Holder, HolderRef};
-use crate::nearest::nearest;
+use crate::nearest::{MOST_COMPARED, nearest};
 use crate::objects::Family;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ impl View<'_> {
 
     /// A pool does not exist. Of those that the requester may use, the one that it probably means.
     fn no_such_pool(&self, request: &AddressRequest, named: &str) -> Refusal {
-        let usable = self.ledger.pools.iter().filter(|slot| {
+        let usable = self.ledger.pools.iter().take(MOST_COMPARED).filter(|slot| {
             slot.usable().is_ok() && slot.pool.fits(request, self.labels(request)).is_ok()
         });
         Refusal::NoSuchPool(nearest(named, usable.map(|slot| &*slot.pool.name)).map(Into::into))

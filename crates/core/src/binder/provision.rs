@@ -5,7 +5,7 @@ use super::fit::Unfit;
 use super::machine::Binder;
 use super::object::{Ask, Claim, Class, ClassWish, LoadBalancer, NewLoadBalancer, Tie};
 use crate::addresses::Scope;
-use crate::nearest::{did_you_mean, nearest};
+use crate::nearest::{MOST_COMPARED, did_you_mean, nearest};
 use crate::objects::AllowedNamespaces;
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +94,7 @@ impl Binder {
                 class.ok_or_else(|| Unmade::Missing(name.clone(), self.meant_class(name, claim)))?
             }
             ClassWish::Default => {
-                let classes = self.classes.values().map(|(class, _)| class);
+                let classes = self.classes.values().take(MOST_COMPARED).map(|(class, _)| class);
                 let default = classes.filter(|class| class.default && !class.deleting);
                 let oldest = default.min_by_key(|class| (class.created, &class.name));
                 oldest.ok_or(Unmade::NoDefault)?

@@ -28,7 +28,7 @@ use crate::watch::Seen;
 use bowline_api::address_pool::AddressPool;
 use bowline_api::external_ip::ExternalIP;
 use bowline_core::key::ObjectKey;
-use bowline_core::lines::State;
+use bowline_core::lines::{self, State};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch};
@@ -58,6 +58,11 @@ pub(super) trait StatusKind:
     /// The state of an object that `bowline up` prints. None: nothing.
     fn state(_: &Self::Shown) -> Option<State> {
         None
+    }
+
+    /// Whether `bowline up` has printed a state of an object, and so prints its end.
+    fn has_state(shown: &Self::Shown) -> bool {
+        Self::state(shown).is_some()
     }
 
     /// The next write of an object. None: it is as it should be.
@@ -136,16 +141,27 @@ impl<K: StatusKind> Objects<K> {
             }
             Seen::Apply(object) => Some(self.put(*object, parts, outbox)),
             Seen::Delete(object) => {
-                self.board.remove(&object.key);
+                if let Some(known) = self.board.remove(&object.key) {
+                    Self::tell_deleted(&object.key, &known, outbox);
+                }
                 K::observe(Seen::Delete(&object.shown.status), parts);
                 None
             }
             Seen::Done => {
-                self.board.done();
+                for (key, known) in self.board.done() {
+                    Self::tell_deleted(&key, &known, outbox);
+                }
                 K::observe(Seen::Done, parts);
                 self.listed = true;
                 None
             }
+        }
+    }
+
+    fn tell_deleted(key: &ObjectKey, known: &Shown<K::Shown>, outbox: &mut Outbox) {
+        if K::has_state(&known.status) {
+            let object = format!("{} {}", K::NAME, key.name);
+            outbox.tell(Change::State { object, state: lines::deleted() });
         }
     }
 

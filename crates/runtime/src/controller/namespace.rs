@@ -1,5 +1,6 @@
 //! Bowline's own namespace: every controller makes it before anything can be recorded there, and again when it was
-//! deleted, whether the controller leads or not: without it nobody can. What was in it is written again by the leader.
+//! deleted. Also a controller that does not lead makes it: the Lease of the election is in it. The leader writes again
+//! what was in it.
 
 use crate::causes::causes;
 use crate::metrics::Metrics;

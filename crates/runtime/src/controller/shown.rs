@@ -163,15 +163,15 @@ impl<K: Hash + Eq, S> Board<K, S> {
         }
     }
 
-    pub(super) fn remove(&mut self, key: &K) {
-        self.shown.remove(key);
+    pub(super) fn remove(&mut self, key: &K) -> Option<Shown<S>> {
+        self.shown.remove(key).map(|(_, shown)| shown)
     }
 
     /// Ends a list: forgets and returns the objects that it did not deliver.
-    pub(super) fn done(&mut self) -> Vec<K> {
+    pub(super) fn done(&mut self) -> Vec<(K, Shown<S>)> {
         self.relist.done();
         let missed = self.shown.extract_if(|_, (epoch, _)| self.relist.has_missed(*epoch));
-        missed.map(|(key, _)| key).collect()
+        missed.map(|(key, (_, shown))| (key, shown)).collect()
     }
 }
 

@@ -72,3 +72,20 @@ fn an_event_costs_the_same_among_1_000_and_10_000_services() {
     assert_eq!(few, many);
     assert!(few.iter().all(|(_, cost)| *cost <= 16), "{few:?}");
 }
+
+#[test]
+fn the_suggestion_for_a_missing_pool_looks_at_1_000_pools_at_most() {
+    let message = |others: usize| {
+        let other = |at: usize| Pool {
+            deleting: true,
+            ..pool(&format!("m-{at:04}"), &[&format!("10.0.{}.{}/32", at / 256, at % 256)])
+        };
+        let others = (0..others).map(other);
+        let mut world = World::new(others.chain([pool("zone", &["192.0.2.0/28"])]));
+        world.with([AddressRequest { ask: Ok(Ask::Pool("zonne".into())), ..service("shop/web") }]);
+        world.message("shop/web").to_owned()
+    };
+    let (few, many) = (message(999), message(1_000));
+    assert!(few.contains("did you mean \"zone\"?"), "{few}");
+    assert!(!many.contains("did you mean"), "{many}");
+}

@@ -65,6 +65,10 @@ impl StatusKind for AddressPool {
         Some(lines::pool(wrong, available))
     }
 
+    fn has_state(shown: &PoolShown) -> bool {
+        !shown.status.conditions.is_empty()
+    }
+
     fn next(
         key: &ObjectKey,
         shown: &Shown<PoolShown>,

@@ -19,6 +19,7 @@ use bowline_core::binder::Class;
 use bowline_core::clock::Uptime;
 use bowline_core::dns::{Name, Report};
 use bowline_core::key::{ConsumerKind, ObjectKey};
+use bowline_core::lines;
 use bowline_core::objects::Namespace;
 use bowline_core::planner::{Event, Kind, Object};
 use std::net::IpAddr;
@@ -172,15 +173,26 @@ impl State {
                 Seen::Apply(it.planned)
             }
             Seen::Delete(it) => {
-                self.boards.claims.remove(&it.planned.key);
+                if let Some(known) = self.boards.claims.remove(&it.planned.key) {
+                    self.tell_deleted(&it.planned.key, &known);
+                }
                 Seen::Delete(it.planned)
             }
             Seen::Done => {
-                self.boards.claims.done();
+                for (key, known) in self.boards.claims.done() {
+                    self.tell_deleted(&key, &known);
+                }
                 Seen::Done
             }
         };
         self.observe_planned(Kind::Claim, planned, |it| (it.key.clone(), Object::Claim(it)));
+    }
+
+    fn tell_deleted(&mut self, claim: &ObjectKey, known: &Shown<ClaimShown>) {
+        if known.status.state().is_some() {
+            let object = format!("LoadBalancerClaim {claim}");
+            self.outbox.tell(Change::State { object, state: lines::deleted() });
+        }
     }
 
     /// Takes in a claim from a watch or a write answer. A claim that is already deleted is ignored.

@@ -3,6 +3,7 @@
 mod addresses;
 mod bindings;
 mod contended;
+mod ended;
 mod provisions;
 
 use super::*;

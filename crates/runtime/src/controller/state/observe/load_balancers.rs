@@ -32,7 +32,7 @@ impl State {
                 Seen::Delete(it.planned)
             }
             Seen::Done => {
-                for name in self.boards.load_balancers.done() {
+                for (name, _) in self.boards.load_balancers.done() {
                     self.delete_load_balancer(&name);
                 }
                 self.addresses.relisted(ConsumerKind::LoadBalancer);
