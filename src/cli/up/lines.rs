@@ -114,6 +114,7 @@ impl Start {
             }
             Change::Solved { consumer, reason } => (consumer.to_string(), reason.to_string()),
             Change::State { object, .. } => (object.clone(), String::new()),
+            Change::Left { consumer } => return self.ends_all(&consumer.to_string()),
             Change::Trouble(_) | Change::Works(_) => return true,
             _ => return false,
         };
@@ -132,6 +133,14 @@ impl Start {
         }
         self.wrong.insert(about, Arc::clone(change));
         false
+    }
+
+    /// A consumer is gone, with all that was wrong with it. Whether some of that was printed.
+    fn ends_all(&mut self, consumer: &str) -> bool {
+        self.wrong.retain(|(about, _), _| about != consumer);
+        let before = self.shown.len();
+        self.shown.retain(|(about, _)| about != consumer);
+        self.shown.len() < before
     }
 
     /// What is still wrong, and was not printed.
@@ -206,6 +215,22 @@ mod tests {
         }
         assert_eq!(start.end(), [Arc::new(claim("b", false))]);
         assert_eq!(start.end(), []);
+    }
+
+    #[test]
+    fn what_was_wrong_with_a_deleted_service_is_not_printed_with_the_greeting() {
+        let refused = |name: &str, reason| {
+            let problem = Problem::new(reason, "why".to_owned());
+            Arc::new(Change::Refused { consumer: service(name), problem })
+        };
+        let left = |name: &str| Arc::new(Change::Left { consumer: service(name) });
+        let mut start = Start::default();
+        assert!(!start.shows(&refused("a", Reason::ClaimNotBound)));
+        assert!(!start.shows(&refused("b", Reason::ClaimNotBound)));
+        assert!(start.shows(&refused("c", Reason::BindFailed)));
+        let shown = ["a", "c", "c"].map(|name| start.shows(&left(name)));
+        assert_eq!(shown, [false, true, false], "the end of what was printed");
+        assert_eq!(start.end(), [refused("b", Reason::ClaimNotBound)]);
     }
 
     #[test]
