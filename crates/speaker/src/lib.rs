@@ -8,3 +8,5 @@ mod cases;
 mod datagram;
 pub mod dice;
 pub mod l2;
+mod netlink;
+pub mod served;

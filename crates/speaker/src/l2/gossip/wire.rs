@@ -1,0 +1,443 @@
+//! The bytes of datagrams: numbers, addresses, what members say. What is read may come from anywhere and is refused
+//! unless it is complete and canonical.
+
+use crate::l2::frame::Mac;
+use crate::l2::member::{Hold, MemberId, Profile, Stance, Standing};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The most interfaces that a member tells of.
+pub(crate) const MACS_LIMIT: usize = 32;
+/// The longest name of a member, in bytes: that of a Kubernetes Node.
+pub(crate) const NAME_LIMIT: usize = 253;
+
+/// Reads from the front of some bytes.
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl Reader<'_> {
+    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        self.take::<1>().map(|it| it[0])
+    }
+
+    pub(super) fn short(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    pub(super) fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// A number in groups of seven bits, the lowest first.
+    fn groups(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let group = u64::from(byte & 0x7f);
+            if group << shift >> shift != group || (byte == 0 && shift > 0) {
+                return None;
+            }
+            number |= group << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(super) fn address(&mut self) -> Option<IpAddr> {
+        match self.byte()? {
+            4 => Some(Ipv4Addr::from(self.take::<4>()?).into()),
+            6 => Some(Ipv6Addr::from(self.take::<16>()?).into()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn socket(&mut self) -> Option<SocketAddr> {
+        Some(SocketAddr::new(self.address()?, self.short()?))
+    }
+
+    fn stance(&mut self) -> Option<Stance> {
+        let byte = self.byte()?;
+        let standing = match byte & 0x0f {
+            0 => Standing::Out,
+            1 => Standing::Eligible,
+            2 => Standing::Preferred,
+            _ => return None,
+        };
+        let hold = match byte >> 4 {
+            0 => Hold::None,
+            1 => Hold::Verifies,
+            2 => Hold::Owns,
+            3 => Hold::Offers(None),
+            4 => Hold::Offers(Some(MemberId(self.number()?))),
+            _ => return None,
+        };
+        Some(Stance { standing, hold })
+    }
+
+    fn profile(&mut self) -> Option<Profile> {
+        let length = usize::from(self.byte()?);
+        let (name, rest) = self.0.split_at_checked(length).filter(|_| length <= NAME_LIMIT)?;
+        self.0 = rest;
+        let name = std::str::from_utf8(name).ok()?.to_owned();
+        let count = usize::from(self.byte()?);
+        let macs = (0..count).map(|_| self.take().map(Mac)).collect::<Option<Vec<_>>>()?;
+        (macs.len() <= MACS_LIMIT && macs.iter().all(|it| it.is_unicast())).then_some(())?;
+        Some(Profile { name, macs })
+    }
+
+    pub(super) fn word(&mut self) -> Option<Word> {
+        match self.0.first()? {
+            0 => {
+                self.byte()?;
+                self.profile().map(Word::Profile)
+            }
+            _ => Some(Word::Stance(self.address()?, self.stance()?)),
+        }
+    }
+}
+
+/// Appends to some bytes.
+#[derive(Default)]
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(super) fn finish(self) -> Vec<u8> {
+        self.0
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    pub(super) fn short(&mut self, number: u16) {
+        self.bytes(&number.to_be_bytes());
+    }
+
+    pub(super) fn number(&mut self, number: u64) {
+        self.bytes(&number.to_be_bytes());
+    }
+
+    fn groups(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.byte(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.byte(number as u8);
+    }
+
+    pub(super) fn address(&mut self, address: IpAddr) {
+        match address {
+            IpAddr::V4(it) => {
+                self.byte(4);
+                self.bytes(&it.octets());
+            }
+            IpAddr::V6(it) => {
+                self.byte(6);
+                self.bytes(&it.octets());
+            }
+        }
+    }
+
+    pub(super) fn socket(&mut self, socket: SocketAddr) {
+        self.address(socket.ip());
+        self.short(socket.port());
+    }
+
+    pub(super) fn word(&mut self, word: &Word) {
+        match word {
+            Word::Profile(profile) => {
+                let name = &profile.name[..profile.name.floor_char_boundary(NAME_LIMIT)];
+                self.byte(0);
+                self.byte(name.len() as u8);
+                self.bytes(name.as_bytes());
+                let macs = &profile.macs[..profile.macs.len().min(MACS_LIMIT)];
+                self.byte(macs.len() as u8);
+                for mac in macs {
+                    self.bytes(&mac.0);
+                }
+            }
+            Word::Stance(address, stance) => {
+                self.address(*address);
+                let standing = stance.standing as u8;
+                let (hold, to) = match stance.hold {
+                    Hold::None => (0, None),
+                    Hold::Verifies => (1, None),
+                    Hold::Owns => (2, None),
+                    Hold::Offers(None) => (3, None),
+                    Hold::Offers(Some(to)) => (4, Some(to)),
+                };
+                self.byte(hold << 4 | standing);
+                if let Some(to) = to {
+                    self.number(to.0);
+                }
+            }
+        }
+    }
+}
+
+/// One thing that a member says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Of itself.
+    Profile(Profile),
+    /// Of an address.
+    Stance(IpAddr, Stance),
+}
+
+/// Introduces the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hello {
+    /// Where it receives datagrams.
+    pub(super) at: SocketAddr,
+    /// The number of its membership, which grows each time that it joins anew.
+    pub(super) generation: u64,
+    /// The latest start of the receiver that the sender knows, or 0.
+    pub(super) known: u64,
+}
+
+impl Hello {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let hello =
+            Self { at: reader.socket()?, generation: reader.number()?, known: reader.number()? };
+        reader.0.is_empty().then_some(hello)
+    }
+
+    pub(super) fn to_bytes(self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.socket(self.at);
+        writer.number(self.generation);
+        writer.number(self.known);
+        writer.finish()
+    }
+}
+
+/// Up to which version a member has the table of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) of: MemberId,
+    /// Which table: a member begins a new one when it starts.
+    pub(super) table: u64,
+    pub(super) version: u64,
+}
+
+impl Mark {
+    pub(super) const SIZE: usize = 24;
+
+    fn read(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            of: MemberId(reader.number()?),
+            table: reader.number()?,
+            version: reader.number()?,
+        })
+    }
+
+    fn write(&self, writer: &mut Writer) {
+        for number in [self.of.0, self.table, self.version] {
+            writer.number(number);
+        }
+    }
+}
+
+/// What a member has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Digest {
+    /// Whether it has nothing else.
+    pub(super) complete: bool,
+    pub(super) marks: Vec<Mark>,
+}
+
+impl Digest {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let complete = match reader.byte()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let mut marks = Vec::new();
+        while !reader.0.is_empty() {
+            marks.push(Mark::read(&mut reader)?);
+        }
+        Some(Self { complete, marks })
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.byte(self.complete.into());
+        for mark in &self.marks {
+            mark.write(&mut writer);
+        }
+        writer.finish()
+    }
+}
+
+/// The words of one member from one version to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Delta {
+    /// Whose words, of which table, and the version after them.
+    pub(super) to: Mark,
+    /// The version before them.
+    pub(super) after: u64,
+    /// The latest version that the sender has.
+    pub(super) latest: u64,
+    /// Each with its version, in order. Words that were replaced leave gaps.
+    pub(super) words: Vec<(u64, Word)>,
+}
+
+impl Delta {
+    /// Bytes before the words.
+    pub(super) const HEAD: usize = Mark::SIZE + 16;
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let to = Mark::read(&mut reader)?;
+        let (after, latest) = (reader.number()?, reader.number()?);
+        let mut words = Vec::new();
+        let mut version = after;
+        while !reader.0.is_empty() {
+            let step = reader.groups()?;
+            version = version.checked_add(step).filter(|it| step > 0 && *it <= to.version)?;
+            words.push((version, reader.word()?));
+        }
+        let delta = Self { to, after, latest, words };
+        (after <= to.version && to.version <= latest).then_some(delta)
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::default();
+        self.to.write(&mut writer);
+        writer.number(self.after);
+        writer.number(self.latest);
+        let mut before = self.after;
+        for (version, word) in &self.words {
+            writer.groups(version - before);
+            writer.word(word);
+            before = *version;
+        }
+        writer.finish()
+    }
+}
+
+/// How many bytes a word takes in a delta, so many versions after the word before it.
+pub(super) fn size(step: u64, word: &Word) -> usize {
+    let mut writer = Writer::default();
+    writer.groups(step);
+    writer.word(word);
+    writer.0.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Delta, Digest, Hello, MACS_LIMIT, Mark, NAME_LIMIT, Word, size};
+    use crate::cases::cases;
+    use crate::l2::frame::Mac;
+    use crate::l2::member::{Hold, MemberId, Profile, Stance, Standing};
+    use proptest::prelude::*;
+    use std::net::IpAddr;
+
+    fn word() -> impl Strategy<Value = Word> {
+        let standing =
+            prop::sample::select(vec![Standing::Out, Standing::Eligible, Standing::Preferred]);
+        let hold = prop_oneof![
+            Just(Hold::None),
+            Just(Hold::Verifies),
+            Just(Hold::Owns),
+            Just(Hold::Offers(None)),
+            any::<u64>().prop_map(|it| Hold::Offers(Some(MemberId(it)))),
+        ];
+        let mac = any::<[u8; 5]>().prop_map(|[a, b, c, d, e]| Mac([2, a, b, c, d, e]));
+        let macs = prop::collection::vec(mac, 0..=MACS_LIMIT);
+        prop_oneof![
+            (any::<IpAddr>(), standing, hold).prop_map(|(address, standing, hold)| {
+                Word::Stance(address, Stance { standing, hold })
+            }),
+            ("[a-z.]{0,253}", macs).prop_map(|(name, macs)| Word::Profile(Profile { name, macs })),
+        ]
+    }
+
+    fn mark() -> impl Strategy<Value = Mark> {
+        (any::<u64>(), any::<u64>(), 0..u64::MAX / 2).prop_map(|(of, table, version)| Mark {
+            of: MemberId(of),
+            table,
+            version,
+        })
+    }
+
+    proptest! {
+        #![proptest_config(cases(100))]
+
+        #[test]
+        fn what_is_written_is_read_and_nothing_less(
+            complete: bool,
+            marks in prop::collection::vec(mark(), 0..5),
+            to in mark(),
+            words in prop::collection::vec((1..1u64 << 40, word()), 0..5),
+            (at, generation, known) in any::<(std::net::SocketAddrV4, u64, u64)>(),
+        ) {
+            let digest = Digest { complete, marks };
+            prop_assert_eq!(Digest::parse(&digest.to_bytes()), Some(digest));
+            let hello = Hello { at: at.into(), generation, known };
+            prop_assert_eq!(Hello::parse(&hello.to_bytes()), Some(hello));
+            let after = to.version / 4;
+            let mut last = after;
+            let words: Vec<_> = words
+                .into_iter()
+                .map(|(step, word)| {
+                    last += step;
+                    (last, word)
+                })
+                .collect();
+            let to = Mark { version: to.version.max(last), ..to };
+            let delta = Delta { to, after, latest: to.version + 1, words };
+            let bytes = delta.to_bytes();
+            let mut before = after;
+            let sizes = delta.words.iter().map(|(version, word)| {
+                size(version - std::mem::replace(&mut before, *version), word)
+            });
+            let size: usize = sizes.sum();
+            prop_assert_eq!(bytes.len(), Delta::HEAD + size);
+            for cut in 0..bytes.len() {
+                let part = Delta::parse(&bytes[..cut]);
+                prop_assert!(part.is_none_or(|it| it.words.len() < delta.words.len()));
+            }
+            prop_assert_eq!(Delta::parse(&bytes), Some(delta));
+        }
+
+        #[test]
+        fn any_bytes_are_refused_or_mean_what_they_say(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            if let Some(delta) = Delta::parse(&bytes) {
+                prop_assert_eq!(delta.to_bytes(), bytes.clone());
+            }
+            if let Some(digest) = Digest::parse(&bytes) {
+                prop_assert_eq!(digest.to_bytes(), bytes.clone());
+            }
+            if let Some(hello) = Hello::parse(&bytes) {
+                prop_assert_eq!(hello.to_bytes(), bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut() {
+        let name = "ä".repeat(NAME_LIMIT);
+        let to = Mark { of: MemberId(1), table: 1, version: 1 };
+        let words = vec![(1, Word::Profile(Profile { name, macs: vec![] }))];
+        let delta = Delta { to, after: 0, latest: 1, words };
+        let delta = Delta::parse(&delta.to_bytes()).expect("a delta");
+        let name = "ä".repeat(126);
+        assert_eq!(delta.words, [(1, Word::Profile(Profile { name, macs: vec![] }))]);
+    }
+}

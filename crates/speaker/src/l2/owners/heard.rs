@@ -1,0 +1,143 @@
+//! What the frames of other hosts tell of an address, and the answers to their questions.
+
+use super::spot::{Seen, Spot, State};
+use super::{Effect, Owners};
+use crate::l2::frame::{self, Frame, Mac, Question};
+use crate::l2::member::{Standing, rank};
+use bowline_core::clock::Uptime;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// After how long a member is asked again that has an address although it seems down; up to half of it is added.
+const ASK_MEMBER_AGAIN: Duration = Duration::from_millis(1000);
+/// After how long a stranger is asked again.
+const ASK_STRANGER_AGAIN: Duration = Duration::from_millis(3000);
+/// How often an address is defended against a member of lower rank.
+const DEFEND_MEMBER: Duration = Duration::from_millis(500);
+/// How often an address is defended against a stranger, and how often the conflict is told (RFC 5227).
+const DEFEND_STRANGER: Duration = Duration::from_secs(10);
+
+impl Owners {
+    pub(super) fn heard(&mut self, interface: u32, frame: &Frame, now: Uptime) {
+        let (address, mac) = match frame {
+            Frame::Question(Question { address, mac, .. }) | Frame::Claim { address, mac } => {
+                (*address, *mac)
+            }
+        };
+        let Some(spot) = self.spots.get(&address) else { return };
+        if self.links.values().any(|it| it.mac == mac) {
+            return;
+        }
+        let Some((_, link)) = spot.links(&self.links).find(|it| it.0 == interface) else { return };
+        let own = link.mac;
+        match frame {
+            Frame::Question(question) if spot.state.answers() => {
+                self.counts.answers += 1;
+                self.effects.push(Effect::Send(interface, frame::answer(own, question)));
+            }
+            Frame::Question(Question { asker: None, .. }) => self.asked_too(address, mac, own, now),
+            Frame::Question(_) => {}
+            Frame::Claim { .. } => self.claimed(address, mac, now),
+        }
+    }
+
+    /// Whether the member has a higher rank than this node. Without gossip, neither knows whether the other is preferred
+    /// now: both must come to the same result, so this does not count then.
+    fn is_higher(&self, address: IpAddr, spot: &Spot, seen: Seen) -> Option<bool> {
+        let Seen::Member(member) = seen else { return None };
+        let (theirs, mine) = if self.is_up(member) {
+            (spot.stance(member).standing, self.standing(spot))
+        } else {
+            (Standing::Eligible, Standing::Eligible)
+        };
+        Some(rank(address, theirs, member) > rank(address, mine, self.me))
+    }
+
+    fn seen(&self, mac: Mac) -> Seen {
+        self.macs.get(&mac).map_or(Seen::Stranger(mac), |member| Seen::Member(*member))
+    }
+
+    /// Another host wants to take the address, too. One of both goes on.
+    fn asked_too(&mut self, address: IpAddr, mac: Mac, own: Mac, now: Uptime) {
+        let seen = self.seen(mac);
+        let Some(spot) = self.spots.get(&address) else { return };
+        if !matches!(spot.state, State::Asking { .. } | State::Verifying { .. }) {
+            return;
+        }
+        if self.is_higher(address, spot, seen).unwrap_or(mac > own) {
+            self.wait(address, None, ASK_MEMBER_AGAIN, now);
+        }
+    }
+
+    /// Another host says that it has the address.
+    fn claimed(&mut self, address: IpAddr, mac: Mac, now: Uptime) {
+        let seen = self.seen(mac);
+        let Some(spot) = self.spots.get(&address) else { return };
+        let is_higher = self.is_higher(address, spot, seen);
+        match (spot.state, seen) {
+            (State::Idle | State::Queued, _) => {}
+            (State::Taking { .. }, Seen::Member(_)) => {}
+            (State::Offering { to, .. }, Seen::Member(by)) if to.is_none_or(|to| to == by) => {
+                self.wait(address, Some(seen), ASK_MEMBER_AGAIN, now);
+            }
+            (State::Owner { .. } | State::Offering { .. }, Seen::Member(_)) => {
+                if is_higher == Some(true) {
+                    self.wait(address, Some(seen), ASK_MEMBER_AGAIN, now);
+                } else if self.may_defend(address, DEFEND_MEMBER, now) {
+                    self.announce(address, now);
+                }
+            }
+            (
+                State::Owner { .. } | State::Offering { .. } | State::Taking { .. },
+                Seen::Stranger(_),
+            ) => {
+                if self.may_defend(address, DEFEND_STRANGER, now) {
+                    self.conflict(address, mac);
+                    self.announce(address, now);
+                }
+            }
+            (
+                State::Waiting(_) | State::Asking { .. } | State::Verifying { .. },
+                Seen::Member(_),
+            ) => {
+                self.wait(address, Some(seen), ASK_MEMBER_AGAIN, now);
+            }
+            (
+                State::Waiting(_) | State::Asking { .. } | State::Verifying { .. },
+                Seen::Stranger(_),
+            ) => {
+                if spot.seen != Some(seen) {
+                    self.conflict(address, mac);
+                }
+                self.wait(address, Some(seen), ASK_STRANGER_AGAIN, now);
+            }
+        }
+    }
+
+    fn conflict(&mut self, address: IpAddr, mac: Mac) {
+        self.counts.conflicts += 1;
+        self.effects.push(Effect::Conflict(address, mac));
+    }
+
+    fn may_defend(&mut self, address: IpAddr, pause: Duration, now: Uptime) -> bool {
+        let Some(spot) = self.spots.get_mut(&address) else { return false };
+        let may = spot.defended.is_none_or(|at| now >= at + pause);
+        if may {
+            spot.defended = Some(now);
+        }
+        may
+    }
+
+    /// Leaves an address to the host that has it, and asks again later. Two that left it to each other do not ask at
+    /// the same time again.
+    fn wait(&mut self, address: IpAddr, seen: Option<Seen>, time: Duration, now: Uptime) {
+        let time = time.mul_f64(self.dice.between(1.0, 1.5));
+        if let Some(spot) = self.spots.get_mut(&address)
+            && seen.is_some()
+        {
+            spot.seen = seen;
+        }
+        self.enter(address, State::Waiting(now + time), now);
+        self.dirty.insert(address);
+    }
+}

@@ -1,0 +1,232 @@
+//! Addresses that this node serves by a proxy of its own are on `lo`, so that the proxy can bind them. This adds and
+//! removes them, keeps the kernel from answering ARP for them (a speaker does that, on one node), and drops packets to
+//! their ports without a listener, which would reach other programs of the node.
+//!
+//! ```text
+//!  caller ── Served ──▶ thread ─┬─ first nftables: silence, closed ports
+//!         ◀── News ─────┘       └─ then rtnetlink: addresses on lo
+//! ```
+//!
+//! Addresses carry a mark, so that a later start knows them. Only addresses with the mark are removed, and not before the
+//! caller has the whole view. What others change is repaired.
+
+mod filter;
+mod lo;
+
+use crate::netlink::{self, Changes};
+use filter::Filter;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+
+/// How often everything is read again, in milliseconds.
+const PERIOD: u16 = 10_000;
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// The ports of an address that have a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// They are not known: every packet passes.
+    All,
+    /// Packets to others are dropped.
+    Only(BTreeSet<(Protocol, u16)>),
+}
+
+/// What should be on `lo`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The addresses, and their ports.
+    pub addresses: BTreeMap<IpAddr, Ports>,
+    /// Whether these are all. Until it is set, nothing is removed.
+    pub complete: bool,
+}
+
+/// What the caller is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// These of the served addresses are on `lo`, with the kernel silent: they may be announced. An empty set after
+    /// [`Served::addresses`] is empty says that nothing is left.
+    Present(BTreeSet<IpAddr>),
+    /// Something does not work. It is tried again.
+    Trouble(String),
+}
+
+/// The running thread. When it is dropped, everything stays as it is, for the next start.
+pub struct Keeper {
+    commands: Option<Sender<Served>>,
+    wake: Arc<EventFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Keeper {
+    /// Starts the thread, in the network namespace of the calling thread. It takes CAP_NET_ADMIN and the program `nft`.
+    /// Nothing is changed before the first [`Keeper::serve`]. `tell` is called on the thread.
+    pub fn start(tell: impl FnMut(News) + Send + 'static) -> io::Result<Self> {
+        let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
+        let (commands, receiver) = channel();
+        let worker = Worker {
+            changes: Changes::watch()?,
+            served: None,
+            filter: None,
+            present: None,
+            trouble: None,
+            tell: Box::new(tell),
+        };
+        let thread_wake = Arc::clone(&wake);
+        let thread = std::thread::Builder::new()
+            .name("served".into())
+            .spawn(move || worker.run(&receiver, &thread_wake))?;
+        Ok(Self { commands: Some(commands), wake, thread: Some(thread) })
+    }
+
+    /// Sets what should be on `lo`.
+    pub fn serve(&self, served: Served) {
+        if let Some(commands) = &self.commands
+            && commands.send(served).is_ok()
+        {
+            let _ = self.wake.write(1);
+        }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.commands = None;
+        let _ = self.wake.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    changes: Changes,
+    served: Option<Served>,
+    /// What was put in place last.
+    filter: Option<Filter>,
+    present: Option<BTreeSet<IpAddr>>,
+    trouble: Option<String>,
+    tell: Box<dyn FnMut(News) + Send>,
+}
+
+impl Worker {
+    fn run(mut self, commands: &Receiver<Served>, wake: &EventFd) {
+        loop {
+            let mut fds =
+                [wake.as_fd(), self.changes.as_fd()].map(|it| PollFd::new(it, PollFlags::POLLIN));
+            let woken = poll(&mut fds, PollTimeout::from(PERIOD)).is_ok_and(|ready| ready > 0);
+            let _ = wake.read();
+            loop {
+                match commands.try_recv() {
+                    Ok(served) => self.served = Some(served),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return,
+                }
+            }
+            self.changes.happened();
+            if let Some(served) = self.served.take() {
+                let done = self.reconcile(&served, !woken);
+                self.served = Some(served);
+                match done {
+                    Ok(present) => self.present(present),
+                    Err(trouble) => self.trouble(trouble),
+                }
+            }
+        }
+    }
+
+    /// Makes it so, and reads what is on `lo` then. `check`: whether others removed the filter.
+    fn reconcile(&mut self, served: &Served, check: bool) -> Result<BTreeSet<IpAddr>, String> {
+        let read =
+            || netlink::addresses().map_err(|error| format!("cannot read addresses: {error}"));
+        let seen = lo::Seen::of(&read()?);
+        let filter = Filter::of(served, &seen);
+        if check && self.filter.as_ref().is_some_and(|it| !it.is_empty()) && !filter::is_there() {
+            self.filter = None;
+        }
+        if self.filter.as_ref() != Some(&filter) {
+            nft(&filter.script(self.filter.as_ref()))
+                .map_err(|error| format!("cannot set the nftables rules: {error}"))?;
+            self.filter = Some(filter);
+        }
+        let steps = lo::steps(served, &seen);
+        let mut failed = None;
+        for address in &steps.remove {
+            if let Err(error) = netlink::carry_out(lo::remove(*address)) {
+                failed = Some(format!("cannot remove {address} from lo: {error}"));
+            }
+        }
+        for address in &steps.add {
+            if let Err(error) = netlink::carry_out(lo::add(*address)) {
+                failed = Some(format!("cannot add {address} to lo: {error}"));
+            }
+        }
+        let seen = if steps.is_empty() { seen } else { lo::Seen::of(&read()?) };
+        if !steps.remove.is_empty() {
+            // The kernel may answer for what is not there any more.
+            let filter = Filter::of(served, &seen);
+            nft(&filter.script(self.filter.as_ref()))
+                .map_err(|error| format!("cannot set the nftables rules: {error}"))?;
+            self.filter = Some(filter);
+        }
+        if let Some(failed) = failed {
+            self.trouble(failed);
+        } else {
+            self.trouble = None;
+        }
+        Ok(seen.present(served))
+    }
+
+    fn present(&mut self, present: BTreeSet<IpAddr>) {
+        if self.present.as_ref() != Some(&present) {
+            self.present = Some(present.clone());
+            (self.tell)(News::Present(present));
+        }
+    }
+
+    fn trouble(&mut self, trouble: String) {
+        if self.trouble.as_ref() != Some(&trouble) {
+            self.trouble = Some(trouble.clone());
+            (self.tell)(News::Trouble(trouble));
+        }
+    }
+}
+
+/// Runs a script. It is carried out as a whole or not at all.
+fn nft(script: &str) -> io::Result<()> {
+    let missing = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            io::Error::new(io::ErrorKind::NotFound, "the program nft is missing (package nftables)")
+        }
+        _ => error,
+    };
+    let mut child = Command::new("nft")
+        .args(["-f", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(missing)?;
+    let written = child.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return written.unwrap_or(Ok(()));
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(said.lines().next().unwrap_or("nft failed").to_owned()))
+}

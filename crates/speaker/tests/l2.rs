@@ -1,0 +1,260 @@
+//! Speakers on a segment of real links, with clients whose kernel asks by ARP and neighbour discovery. The frames that
+//! arrive at a client are the truth.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests measure time, wait for what has no event, and fail by panicking"
+)]
+
+#[path = "l2/segment.rs"]
+mod segment;
+
+use bowline_speaker::l2::speaker::{News, Owner};
+use bowline_speaker::served::{Ports, Protocol};
+use segment::{Segment, V4, V6, v4, within};
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn one_of_three_answers_and_after_its_crash_another_one_within_three_seconds() {
+    let mut segment = Segment::started();
+    let client = segment.clients[0].clone();
+    for address in [V4, V6] {
+        let owner = segment.owner(address).expect("one owner");
+        let name = segment.nodes[owner].name.clone();
+        assert_eq!(client.connect(address, 80), Some(name), "the owner serves {address}");
+        for (at, node) in segment.nodes.iter().enumerate() {
+            let groups = node.host.machine.ip("-6 maddr show dev eth0");
+            let listens = groups.contains("ff02::1:ff00:200");
+            assert!(listens || at != segment.owner(V6).expect("one owner"), "{groups}");
+        }
+        let old = client.neighbour(address).expect("a neighbour");
+        segment.nodes[owner].crash();
+        // The kernel of the client still has the old address: it learns the new one by the announcement.
+        let time = within(4 * SECOND, "the client knows the new owner", || {
+            client.neighbour(address).is_some_and(|it| it != old)
+        });
+        assert!(time <= 3 * SECOND, "{address}: {time:?}");
+        let by = client.connect(address, 80).expect("served");
+        assert_eq!(client.ask(address).len(), 1, "{address}");
+        let new = segment.owner(address).expect("one owner");
+        assert_eq!(by, segment.nodes[new].name);
+        let peers = segment.peers();
+        segment.nodes[owner].start(b"a key of the test", &peers);
+        segment.nodes[owner].news.wait("the others are seen", |told| {
+            told.iter().any(|it| matches!(it, News::Members(it) if it.len() == 2)).then_some(())
+        });
+    }
+}
+
+/// Splits and heals. At every moment at most one node of a side answers, once those of a side know each other.
+fn split_and_heal(block_gossip: bool) {
+    let segment = Segment::started();
+    if block_gossip {
+        segment.block_gossip(true);
+        // Long enough for every speaker to believe that it is alone.
+        let end = Instant::now() + 5 * SECOND;
+        while Instant::now() < end {
+            for address in [V4, V6] {
+                assert_eq!(segment.clients[1].ask(address).len(), 1, "{address} without gossip");
+            }
+        }
+    }
+    segment.split(true);
+    let [left, right] = &segment.clients;
+    within(8 * SECOND, "an owner on each side", || {
+        let answers = [left.ask(V4), right.ask(V4), left.ask(V6), right.ask(V6)];
+        assert!(answers.iter().all(|it| it.len() <= 1), "{answers:?}");
+        answers.iter().all(|it| it.len() == 1)
+    });
+    for address in [V4, V6] {
+        assert_ne!(left.ask(address), right.ask(address), "{address}");
+    }
+    segment.split(false);
+    within(8 * SECOND, "one owner again", || {
+        [V4, V6].iter().all(|address| {
+            let answers = [left.ask(*address), right.ask(*address)];
+            answers[0].len() == 1 && answers[0] == answers[1]
+        })
+    });
+    let owners = [V4, V6].map(|it| segment.owner(it));
+    let end = Instant::now() + 5 * SECOND;
+    while Instant::now() < end {
+        for address in [V4, V6] {
+            assert_eq!(right.ask(address).len(), 1, "{address} after the split");
+        }
+    }
+    assert_eq!([V4, V6].map(|it| segment.owner(it)), owners, "the owners stay");
+}
+
+#[test]
+fn each_side_of_a_split_has_one_owner_and_the_whole_has_one_again() {
+    split_and_heal(false);
+}
+
+#[test]
+fn each_side_of_a_split_has_one_owner_also_without_gossip() {
+    split_and_heal(true);
+}
+
+#[test]
+fn a_planned_move_loses_no_connection_attempt() {
+    let segment = Segment::started();
+    let client = &segment.clients[0];
+    for address in [V4, V6] {
+        for _ in 0..3 {
+            let owner = segment.owner(address).expect("one owner");
+            let to = (owner + 1) % 3;
+            let target = segment.nodes[to].name.clone();
+            for node in &segment.nodes {
+                node.speaker().move_to(address, &target);
+            }
+            let end = Instant::now() + Duration::from_millis(500);
+            let mut resets = 0;
+            while Instant::now() < end {
+                // The server accepts one after another.
+                std::thread::sleep(Duration::from_millis(2));
+                match client.attempt(address, 80) {
+                    Ok(time) => assert!(time < Duration::from_millis(500), "{address}: {time:?}"),
+                    // Its first packet went to the old owner and its second one to the new: no move can avoid that.
+                    Err(error) if error.kind() == ErrorKind::ConnectionReset => resets += 1,
+                    Err(error) => panic!("{address}: an attempt fails: {error}"),
+                }
+            }
+            assert!(resets <= 1, "{address}: {resets} handshakes were cut");
+            assert_eq!(client.connect(address, 80), Some(target), "{address}");
+            assert_eq!(segment.owner(address), Some(to), "{address}");
+        }
+    }
+}
+
+#[test]
+fn a_speaker_that_leaves_hands_its_addresses_over() {
+    let mut segment = Segment::started();
+    let client = segment.clients[0].clone();
+    let owner = segment.owner(V4).expect("one owner");
+    segment.nodes[owner].speaker().leave();
+    segment.nodes[owner].news.wait("it has left", |told| told.contains(&News::Left).then_some(()));
+    segment.nodes[owner].crash();
+    for address in [V4, V6] {
+        let by = client.connect(address, 80).expect("served");
+        assert_ne!(by, segment.nodes[owner].name);
+    }
+}
+
+#[test]
+fn two_clusters_on_one_segment_notice_each_other() {
+    let mut segment = Segment::new();
+    let peers = segment.peers();
+    segment.nodes[0].start(b"one key", &peers);
+    within(8 * SECOND, "an owner", || segment.owner(V4) == Some(0) && segment.owner(V6) == Some(0));
+    segment.nodes[2].start(b"another key", &peers);
+    let stranger = segment.nodes[0].host.mac;
+    for address in [V4, V6] {
+        segment.nodes[2].news.wait("a conflict", |told| {
+            told.contains(&News::Conflict(address, stranger)).then_some(())
+        });
+        assert_eq!(segment.owner(address), Some(0), "{address} stays where it is");
+        assert_eq!(segment.nodes[2].owner_of(address), Some(Owner::Stranger(stranger)));
+    }
+    assert!(segment.nodes[2].speaker().counts().gossip.refused > 0);
+    segment.nodes[0].crash();
+    within(6 * SECOND, "the other cluster takes over", || segment.owner(V4) == Some(2));
+}
+
+#[test]
+fn an_interface_that_comes_back_is_announced_on_again() {
+    let segment = Segment::started();
+    for address in [V4, V6] {
+        let owner = segment.owner(address).expect("one owner");
+        let machine = &segment.nodes[owner].host.machine;
+        machine.ip("link set eth0 down");
+        within(4 * SECOND, "another owner", || {
+            segment.owner(address).is_some_and(|it| it != owner)
+        });
+        machine.ip("link set eth0 up");
+        machine.ip(&format!("addr replace {}/64 dev eth0 nodad", segment::v6(owner as u8 + 1)));
+        let before = segment.nodes[owner].speaker().counts().gossip.received;
+        within(6 * SECOND, "it is heard again", || {
+            segment.nodes[owner].speaker().counts().gossip.received > before
+        });
+        let owners = || segment.nodes.iter().map(|it| it.owner_of(address)).collect::<Vec<_>>();
+        assert_eq!(segment.clients[0].ask(address).len(), 1, "{address}: {:?}", owners());
+    }
+}
+
+#[test]
+fn the_kernel_is_silent_about_served_addresses() {
+    let mut segment = Segment::new();
+    let client = segment.clients[0].clone();
+    let node = &mut segment.nodes[0];
+    node.host.machine.ip("addr add 10.0.0.201/32 dev lo");
+    let foreign = IpAddr::V4(v4(201));
+    assert_eq!(client.ask(foreign), [node.host.mac], "what the kernel does by itself");
+    node.serve(&[V4, V6], &Ports::All, true);
+    assert_eq!([V4, V6].map(|it| client.ask(it)), [vec![], vec![]]);
+    // Nor does it tell others that the address is here, when it sends from there.
+    node.host.machine.run("ip", "neigh flush dev eth0");
+    client.machine.ip(&format!("neigh replace {V4} lladdr {} dev eth0", segment::STRANGER));
+    let from_served = node.host.machine.on(|| {
+        let socket = std::net::UdpSocket::bind((V4, 0)).expect("bind");
+        socket.send_to(b"x", (v4(101), 9)).is_ok()
+    });
+    assert!(from_served);
+    within(2 * SECOND, "the node learned the client", || {
+        node.host.neighbour(v4(101).into()).is_some_and(|it| it == client.mac.to_string())
+    });
+    assert_eq!(client.neighbour(V4), Some(segment::STRANGER.to_owned()), "not learned");
+}
+
+#[test]
+fn only_our_addresses_are_removed_and_only_after_the_whole_view() {
+    let mut segment = Segment::new();
+    let node = &mut segment.nodes[0];
+    let on_lo = |node: &segment::Node| {
+        let addresses = node.host.machine.ip("-o addr show dev lo");
+        ["10.0.0.200/32", "fd00::200/128", "10.0.0.201/32"].map(|it| addresses.contains(it))
+    };
+    node.host.machine.ip("addr add 10.0.0.201/32 dev lo");
+    node.serve(&[V4, V6], &Ports::All, true);
+    assert_eq!(on_lo(node), [true, true, true]);
+    // Others may remove it by mistake.
+    node.host.machine.ip("addr del 10.0.0.200/32 dev lo");
+    within(2 * SECOND, "repaired", || on_lo(node) == [true, true, true]);
+    node.crash();
+    assert_eq!(on_lo(node), [true, true, true], "kept for the next start");
+    node.serve(&[V6], &Ports::All, false);
+    assert_eq!(on_lo(node), [true, true, true], "the view is not whole yet");
+    assert_eq!(segment.clients[0].ask(V4), [], "the kernel is silent about what is left");
+    node.serve(&[V6], &Ports::All, true);
+    within(2 * SECOND, "removed", || on_lo(node) == [false, true, true]);
+    node.serve(&[], &Ports::All, true);
+    assert_eq!(on_lo(node), [false, false, true]);
+    assert!(!node.host.machine.run("nft", "list tables").contains("bowline"), "nothing is left");
+}
+
+#[test]
+fn packets_to_ports_without_a_listener_are_dropped() {
+    let mut segment = Segment::started();
+    let client = segment.clients[0].clone();
+    let open = Ports::Only(BTreeSet::from([(Protocol::Tcp, 80)]));
+    for node in &mut segment.nodes {
+        node.serve(&[V4, V6], &open, true);
+    }
+    for address in [V4, V6] {
+        assert!(client.connect(address, 80).is_some(), "{address}");
+        within(4 * SECOND, "a program of the node is out of reach", || {
+            client.connect(address, 22).is_none()
+        });
+    }
+    assert_eq!(
+        client.connect(v4(1).into(), 22),
+        Some("node-1".into()),
+        "on the node's own address"
+    );
+}
