@@ -26,8 +26,10 @@ pub(crate) struct Setup {
     /// BIRD's: what BFD tells begins a graceful restart.
     pub(crate) graceful_bfd: bool,
     pub(crate) hold_time: u16,
-    /// The router waits for the speaker to connect. Otherwise both connect.
+    /// The router waits for the speaker to connect.
     pub(crate) passive: bool,
+    /// The speaker waits for the router to connect. Otherwise nobody can connect to it.
+    pub(crate) listen: bool,
 }
 
 impl Default for Setup {
@@ -42,6 +44,7 @@ impl Default for Setup {
             graceful_bfd: false,
             hold_time: 9,
             passive: false,
+            listen: false,
         }
     }
 }
@@ -74,8 +77,8 @@ impl Setup {
                 hold_time: self.hold_time,
                 keepalive_time: None,
                 connect_time: Duration::from_secs(1),
-                connects: true,
-                accepts: false,
+                connects: !self.listen,
+                accepts: self.listen,
                 graceful_restart: self.graceful_restart.then_some(60),
                 next_hops: NextHops::default(),
             },

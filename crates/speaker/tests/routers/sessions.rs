@@ -101,4 +101,8 @@ for_each_router! {
         Setup { password: Some("secret"), proven: true, ..Setup::default() };
     a_session_over_ipv6_has_a_password_and_ttl_security:
         Setup { v6: true, password: Some("secret"), proven: true, ..Setup::default() };
+    a_router_connects_over_ipv4_to_a_speaker_that_listens:
+        Setup { listen: true, password: Some("secret"), proven: true, ..Setup::default() };
+    a_router_connects_over_ipv6_to_a_speaker_that_listens:
+        Setup { listen: true, v6: true, password: Some("secret"), proven: true, ..Setup::default() };
 }
