@@ -11,6 +11,7 @@
 //! A member that seems down, and a peer that was never heard, is asked again every second.
 
 mod seal;
+mod sessions;
 mod swim;
 mod tables;
 mod wire;
@@ -19,7 +20,7 @@ use super::member::{MemberId, Profile, Stance};
 use super::owners;
 use crate::dice::Dice;
 use bowline_core::clock::Uptime;
-use seal::{Header, Kind, Sealer, Window};
+use seal::{Kind, Sealer, Window};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -203,81 +204,6 @@ impl Gossip {
         self.news = true;
     }
 
-    fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Uptime) {
-        let Some((header, body)) = self.sealer.open(bytes) else {
-            self.counts.refused += 1;
-            return;
-        };
-        if header.from == self.swim.me().id {
-            self.counts.namesakes += u64::from(header.start != self.start);
-            return;
-        }
-        let known = self.peers.get(&header.from).map_or(0, |it| it.start);
-        if header.to_start != self.start || header.start < known {
-            // It does not know this speaker's start, or does not know that its own is too low; or it is a recording.
-            self.counts.replayed += u64::from(header.to_start != 0);
-            return self.hello(from, header.start, known);
-        }
-        if header.kind == Kind::Hello {
-            return match Hello::parse(body) {
-                Some(hello) => self.meet(&header, &hello, now),
-                None => self.counts.refused += 1,
-            };
-        }
-        let unknown = Peer { at: from, start: 0, window: Window::default(), heard: now };
-        let peer = self.peers.entry(header.from).or_insert(unknown);
-        if peer.start < header.start {
-            // It overtook the greeting. Its sender knows this speaker's start, so it is no recording.
-            (peer.start, peer.window) = (header.start, Window::from(header.counter));
-        } else if !peer.window.accept(header.counter) {
-            self.counts.replayed += 1;
-            return;
-        }
-        peer.heard = now;
-        let understood = match header.kind {
-            Kind::Hello => true,
-            Kind::Swim => self.swim.receive(body, now),
-            Kind::Digest => {
-                Digest::parse(body).map(|it| self.compare(header.from, &it, now)).is_some()
-            }
-            Kind::Delta => Delta::parse(body).map(|it| self.learn(header.from, &it, now)).is_some(),
-        };
-        *(if understood { &mut self.counts.received } else { &mut self.counts.refused }) += 1;
-    }
-
-    /// A speaker introduces itself that knows this one.
-    fn meet(&mut self, header: &Header, hello: &Hello, now: Uptime) {
-        if hello.known > self.start {
-            // The wall clock went back since the last start.
-            self.start = hello.known.saturating_add(1);
-            self.swim.raise(self.start, now);
-            self.tables.raise(self.start);
-            self.news = true;
-            self.hello(hello.at, header.start, header.start);
-            return;
-        }
-        let unknown = Peer { at: hello.at, start: 0, window: Window::default(), heard: now };
-        let peer = self.peers.entry(header.from).or_insert(unknown);
-        let new = peer.start < header.start;
-        if new {
-            peer.start = header.start;
-            peer.window = Window::from(header.counter);
-        } else if !peer.window.accept(header.counter) {
-            self.counts.replayed += 1;
-            return;
-        }
-        (peer.at, peer.heard) = (hello.at, now);
-        self.counts.received += 1;
-        if new {
-            // So it knows that it is known.
-            self.hello(hello.at, header.start, header.start);
-        }
-        if new || !self.swim.is_live(header.from) {
-            let node = Node { id: header.from, at: hello.at, generation: hello.generation };
-            self.swim.join(node, now);
-        }
-    }
-
     /// A member says what it has.
     fn compare(&mut self, from: MemberId, digest: &Digest, now: Uptime) {
         let live: Vec<_> = self.swim.live().map(|it| it.id).collect();
@@ -316,26 +242,6 @@ impl Gossip {
         if applied.behind {
             self.questions.entry((from, of)).or_insert(now + QUESTION_DELAY);
         }
-    }
-
-    fn send(&mut self, to: MemberId, kind: Kind, body: &[u8]) {
-        let Some(peer) = self.peers.get(&to) else { return };
-        let (at, to_start) = (peer.at, peer.start);
-        self.post(at, kind, to_start, body);
-    }
-
-    fn hello(&mut self, to: SocketAddr, to_start: u64, known: u64) {
-        let me = self.swim.me();
-        let hello = Hello { at: me.at, generation: me.generation, known };
-        self.post(to, Kind::Hello, to_start, &hello.to_bytes());
-    }
-
-    fn post(&mut self, to: SocketAddr, kind: Kind, to_start: u64, body: &[u8]) {
-        self.counter += 1;
-        self.counts.sent += 1;
-        let from = self.swim.me().id;
-        let header = Header { kind, from, start: self.start, counter: self.counter, to_start };
-        self.effects.push(Effect::Send(to, self.sealer.seal(&header, body)));
     }
 
     /// When to call [`Gossip::take`] again.
