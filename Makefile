@@ -51,7 +51,7 @@ soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and ng
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy --test nginx -- --nocapture --test-threads=1 load:: faults::
 
 # What a build may do without. It has to compile with none of them, and with each alone.
-FEATURES = apiserver proxy
+FEATURES = apiserver proxy speaker
 
 .PHONY: lint
 lint: ## Check format, clippy (also of a build without features), and the dependencies' licences, sources and bans.

@@ -78,6 +78,11 @@ pub(super) struct Agent {
     #[arg(help_heading = "Process")]
     state: Option<PathBuf>,
 
+    /// Say in the socket in this folder what is open, to the speaker of this node
+    #[arg(long, value_name = "DIR", default_value = "/run/bowline", requires = "load_balancer")]
+    #[arg(help_heading = "Process")]
+    sockets: PathBuf,
+
     #[command(flatten)]
     grace: GraceFlag,
 
@@ -158,6 +163,7 @@ impl Agent {
                 state_ends_with_pod: self.state.as_deref().is_some_and(tmpfs::ends_with_pod),
                 state: self.state,
                 cluster: Some(cluster),
+                sockets: Some(self.sockets),
                 members,
                 carrier: Some(self.driver.into()),
                 ..AgentOptions::new(load_balancer.clone())

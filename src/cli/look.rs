@@ -4,6 +4,7 @@
 use super::class::ClassFlag;
 use super::connect::Connect;
 use super::say::complain;
+use crate::view::announcements::AnnouncementLists;
 use crate::view::{AddressLists, Facts, Lists, View};
 use crate::visible::visible_json;
 use anyhow::Context as _;
@@ -97,6 +98,11 @@ impl Look {
     /// Whether people read it.
     pub(super) fn is_text(&self) -> bool {
         self.output == Output::Text
+    }
+
+    /// What is announced now, and what decides about it.
+    pub(super) async fn announcements(&self, client: &Client) -> anyhow::Result<AnnouncementLists> {
+        Ok(patiently(AnnouncementLists::read(client, &self.connect.system.name)).await?)
     }
 
     /// Prints in the requested form.

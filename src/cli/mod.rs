@@ -36,6 +36,8 @@ mod role;
 mod say;
 mod sense;
 mod signals;
+#[cfg(feature = "speaker")]
+mod speaker;
 mod status;
 mod template;
 mod terminal;
@@ -76,6 +78,8 @@ enum Command {
     Up(Box<up::Up>),
     Controller(Box<controller::Controller>),
     Agent(Box<agent::Agent>),
+    #[cfg(feature = "speaker")]
+    Speaker(Box<speaker::Speaker>),
     Plan(plan::PlanCommand),
     Explain(explain::Explain),
     Status(status::StatusCommand),
@@ -95,6 +99,8 @@ impl Command {
             Self::Controller(_) | Self::Agent(_) => "info",
             // It shows what fails, and a line of a log would stand across it.
             Self::Top(_) => "off",
+            #[cfg(feature = "speaker")]
+            Self::Speaker(_) => "info",
             _ => "warn",
         }
     }
@@ -158,6 +164,8 @@ pub(crate) fn run() -> ExitCode {
         Command::Up(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Controller(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Agent(command) => command.run().map(|()| ExitCode::SUCCESS),
+        #[cfg(feature = "speaker")]
+        Command::Speaker(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Plan(command) => command.run(),
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),

@@ -1,11 +1,14 @@
 //! Lists all objects for the views, once. A kind that cannot be read is noted and left out: a view
 //! with a named gap is better than none. The read-only commands call it.
 
+use super::announcements::AnnouncementLists;
 use bowline_api::external_ip::ExternalIP;
 use bowline_api::{
-    Address, AddressPool, LoadBalancer, LoadBalancerClaim, LoadBalancerClass, Plan, convert, names,
+    Address, AddressPool, Advertisement, BGPPeer, LoadBalancer, LoadBalancerClaim,
+    LoadBalancerClass, Plan, convert, names,
 };
 use bowline_runtime::causes::causes;
+use bowline_runtime::lease;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -261,6 +264,45 @@ impl AddressLists {
 pub(crate) async fn bowline_events(client: &Client) -> Result<Vec<Event>, ListError> {
     let ours = ListParams::default().fields(&format!("source={}", names::MANAGER_CONTROLLER));
     Ok(list::<Event>(Api::all(client.clone()), &ours).await?.unwrap_or_default())
+}
+
+impl AnnouncementLists {
+    /// Reads what decides about announcements, and the reports of speakers; `namespace` is Bowline's own.
+    pub(crate) async fn read(client: &Client, namespace: &str) -> Result<Self, ListError> {
+        let all = ListParams::default();
+        let (addresses, advertisements, peers, pools, nodes, services, slices, leases) = tokio::try_join!(
+            list::<Address>(Api::all(client.clone()), &all),
+            list::<Advertisement>(Api::all(client.clone()), &all),
+            list::<BGPPeer>(Api::all(client.clone()), &all),
+            list::<AddressPool>(Api::all(client.clone()), &all),
+            list::<Node>(Api::all(client.clone()), &all),
+            list::<Service>(Api::all(client.clone()), &all),
+            list::<EndpointSlice>(Api::all(client.clone()), &all),
+            list::<Lease>(Api::namespaced(client.clone(), namespace), &all),
+        )?;
+        let mut notes = Vec::new();
+        let mut note = |what: &str, means: &str| {
+            notes.push(format!("You may not list {what}, so {means}."));
+        };
+        let reasons = "reasons may be wrong";
+        let leases: Vec<Lease> = leases.unwrap_or_else(|| {
+            missing(&mut note, "leases", "it is unknown what speakers announce")
+        });
+        Ok(Self {
+            addresses: addresses.unwrap_or_else(|| {
+                missing(&mut note, "addresses.bowline.dev", "no address is known")
+            }),
+            advertisements: advertisements
+                .unwrap_or_else(|| missing(&mut note, "advertisements.bowline.dev", reasons)),
+            peers: peers.unwrap_or_else(|| missing(&mut note, "bgppeers.bowline.dev", reasons)),
+            pools: pools.unwrap_or_else(|| missing(&mut note, "addresspools.bowline.dev", reasons)),
+            nodes: nodes.unwrap_or_else(|| missing(&mut note, "nodes", reasons)),
+            services: services.unwrap_or_else(|| missing(&mut note, "services", reasons)),
+            slices: slices.unwrap_or_else(|| missing(&mut note, "endpointslices", reasons)),
+            reports: leases.iter().filter_map(lease::live_speaker).collect(),
+            notes,
+        })
+    }
 }
 
 fn missing<K>(note: &mut impl FnMut(&str, &str), what: &str, means: &str) -> Vec<K> {

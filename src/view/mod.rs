@@ -15,6 +15,7 @@
 
 pub(crate) mod addresses;
 mod addresses_text;
+pub(crate) mod announcements;
 mod chain;
 pub(crate) mod claim;
 pub(crate) mod doctor;

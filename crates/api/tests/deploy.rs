@@ -234,6 +234,13 @@ fn nobody_may_do_more_than_this() {
             ],
         ),
         (
+            "bowline-speaker",
+            vec![
+                "get,create,patch leases.coordination.k8s.io".to_owned(),
+                "list,watch secrets".to_owned(),
+            ],
+        ),
+        (
             "cluster bowline-agent",
             vec![
                 "list,watch endpointslices.discovery.k8s.io".to_owned(),
@@ -257,6 +264,8 @@ fn nobody_may_do_more_than_this() {
                 "update addresses/status.bowline.dev".to_owned(),
                 "get,list,watch,patch externalips.bowline.dev".to_owned(),
                 "patch externalips/status.bowline.dev".to_owned(),
+                "list,watch bgppeers.bowline.dev".to_owned(),
+                "patch bgppeers/status.bowline.dev".to_owned(),
                 "patch services/status".to_owned(),
                 "patch ingresses/status.networking.k8s.io".to_owned(),
                 "patch loadbalancers/status,loadbalancerclaims/status.bowline.dev".to_owned(),
@@ -270,6 +279,14 @@ fn nobody_may_do_more_than_this() {
             vec![
                 "list,watch endpointslices.discovery.k8s.io".to_owned(),
                 "list,watch nodes".to_owned(),
+            ],
+        ),
+        (
+            "cluster bowline-speaker",
+            vec![
+                "list,watch addresses,addresspools,advertisements,bgppeers.bowline.dev".to_owned(),
+                "list,watch services,nodes".to_owned(),
+                "list,watch endpointslices.discovery.k8s.io".to_owned(),
             ],
         ),
         (

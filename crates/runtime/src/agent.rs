@@ -12,6 +12,7 @@ mod kept_service;
 mod memory;
 mod missing_load_balancer;
 mod once;
+mod open;
 mod other_load_balancers;
 mod plans;
 mod reporter;
@@ -120,6 +121,14 @@ async fn serve<D: Driver>(
     tasks.keep(format!("the report of load balancer {}", options.load_balancer), move |works| {
         reports_in.clone().run(reports.clone(), place.clone(), works)
     });
+    let (open, opened) = sync::watch::channel(None);
+    if let Some(folder) = options.sockets.clone() {
+        let name: Arc<str> = options.load_balancer.as_str().into();
+        tasks.keep(format!("what is open of load balancer {name}"), move |works| {
+            works.now();
+            open::tell(folder.clone(), name.clone(), opened.clone())
+        });
+    }
     let resolver = Resolver::with(options.members.clone()).bounded(driver.most_listeners());
     let mut agent = Agent {
         client,
@@ -131,6 +140,7 @@ async fn serve<D: Driver>(
         tally: Tally::default(),
         health: Health::default(),
         report,
+        open,
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
         wrong: None,
@@ -188,6 +198,8 @@ struct Agent<D> {
     /// Pools without a member that answers.
     health: Health,
     report: sync::watch::Sender<Said>,
+    /// What the speaker of the node is told.
+    open: sync::watch::Sender<open::Addresses>,
     follows_nodes: bool,
     backoff: Backoff,
     /// Why a Plan is refused as a whole, as it was last told.
@@ -484,6 +496,16 @@ impl<D: Driver> Agent<D> {
                 self.context.metrics.error(problem.reason.to_string());
             }
             self.context.changes.tell(change);
+        }
+        // While a reload waits, what was open before is.
+        if !self.said.waiting {
+            let now = self.tally.addresses();
+            self.open.send_if_modified(|open| {
+                let same =
+                    open.as_ref().is_some_and(|before| Arc::ptr_eq(before, now) || before == now);
+                *open = Some(now.clone());
+                !same
+            });
         }
         let (said, error) = (&self.said, self.error());
         self.report.send_if_modified(|before| {

@@ -23,6 +23,9 @@ pub mod metrics;
 pub mod observe;
 mod random;
 pub mod roles;
+mod sockets;
+#[cfg(feature = "speaker")]
+pub mod speaker;
 mod supervise;
 pub mod templates;
 pub mod watch;

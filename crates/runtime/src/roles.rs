@@ -154,6 +154,8 @@ pub struct AgentOptions {
     pub cluster: Option<watch::Receiver<BTreeSet<String>>>,
     /// The uid of the LoadBalancer object. None: it is read from the Plans.
     pub uid: Option<String>,
+    /// The folder of the socket at which the speaker of this node hears what is open. None: nobody is told.
+    pub sockets: Option<PathBuf>,
     /// What it runs. It serves no load balancer that needs something else. None: whatever the load balancer needs.
     pub carrier: Option<Carrier>,
 }
@@ -172,6 +174,7 @@ impl AgentOptions {
             state_ends_with_pod: false,
             cluster: None,
             uid: None,
+            sockets: None,
             carrier: None,
             members: MemberRules::default(),
         }
@@ -213,13 +216,15 @@ impl RoleError {
     }
 }
 
+/// The name of this host.
+pub fn host_name() -> Option<String> {
+    let name = std::env::var("HOSTNAME").ok();
+    let name = name.or_else(|| std::fs::read_to_string("/etc/hostname").ok());
+    name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
 /// A unique name for this process: the host's name and a random part.
 pub fn identity() -> String {
-    let host = std::env::var("HOSTNAME")
-        .ok()
-        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "bowline".to_owned());
+    let host = host_name().unwrap_or_else(|| "bowline".to_owned());
     format!("{host}_{:08x}", crate::random::number())
 }

@@ -19,6 +19,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -41,6 +42,8 @@ pub(super) struct Agents {
     programs: Programs,
     /// The folders in which agents keep what they serve; None: they keep nothing.
     folders: Option<Folders>,
+    /// Where the speaker of this process hears what is open. None: there is no speaker.
+    sockets: Option<PathBuf>,
     running: BTreeMap<String, Running>,
     /// Agents of load balancers that are gone, until they have ended; each returns the load balancer's name.
     stopping: JoinSet<String>,
@@ -81,6 +84,7 @@ impl Agents {
             proxies,
             programs,
             folders: None,
+            sockets: None,
             running: BTreeMap::new(),
             stopping: JoinSet::new(),
             taken: BTreeMap::new(),
@@ -90,6 +94,11 @@ impl Agents {
     /// The same, with agents that keep what they serve, each in a folder of its own in this one.
     pub(super) fn keeping(self, folders: Option<Folders>) -> Self {
         Self { folders, ..self }
+    }
+
+    /// The same, with agents that say in this folder what is open.
+    pub(super) fn telling(self, sockets: Option<PathBuf>) -> Self {
+        Self { sockets, ..self }
     }
 
     /// Runs agents until the context is stopped; returns when all have drained.
@@ -176,6 +185,7 @@ impl Agents {
             grace: self.grace,
             state: self.folders.as_ref().map(|folders| folders.of(&uid)),
             uid: Some(uid.clone()),
+            sockets: self.sockets.clone(),
             members: self.members.clone(),
             ..AgentOptions::new(name.clone())
         };

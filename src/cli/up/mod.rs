@@ -100,6 +100,16 @@ pub(super) struct Up {
     #[command(flatten)]
     local: local::Local,
 
+    /// Announce addresses to routers by BGP, as `bowline speaker` does
+    #[cfg(feature = "speaker")]
+    #[arg(long, help_heading = "Addresses and names")]
+    speaker: bool,
+
+    /// The name of this machine as a node, for nodeSelector and the status [default: the name of this host]
+    #[cfg(feature = "speaker")]
+    #[arg(long, value_name = "NAME", requires = "speaker", help_heading = "Addresses and names")]
+    node_name: Option<String>,
+
     #[command(flatten)]
     dns: DnsFlags,
 
@@ -149,6 +159,14 @@ impl Up {
     fn default_load_balancer(&self) -> Option<String> {
         let given = self.default_load_balancer.clone();
         given.or_else(|| (!self.no_default_load_balancer).then(|| local::NAME.to_owned()))
+    }
+
+    /// The folder in which agents say to the speaker what is open. None: there is no speaker.
+    fn sockets(&self) -> Option<PathBuf> {
+        #[cfg(feature = "speaker")]
+        return self.speaker.then(|| self.programs_folder().join("sockets"));
+        #[cfg(not(feature = "speaker"))]
+        None
     }
 
     /// The folder for the files of programs that are children of this process: with the data, so that the next

@@ -16,11 +16,15 @@ use bowline_runtime::admin::Admin;
 use bowline_runtime::controller;
 use bowline_runtime::observe::Change;
 use bowline_runtime::roles::{Context, ControllerOptions};
+#[cfg(feature = "speaker")]
+use bowline_runtime::speaker::{self, Routers, SpeakerOptions};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams};
 use kube::{Client, Error};
 use std::net::SocketAddr;
 use std::sync::Arc;
+#[cfg(feature = "speaker")]
+use std::time::Duration;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -74,7 +78,7 @@ impl Roles {
             Proxies::new(up.proxy, &context.metrics, up.data.as_deref()).ok(),
             Programs::new(up.programs_folder(), up.proxy.wants_access_log(), &context.metrics),
         );
-        let agents = agents.keeping(up.data.as_deref().map(Folders::in_data));
+        let agents = agents.keeping(up.data.as_deref().map(Folders::in_data)).telling(up.sockets());
         let agents = async move {
             agents.run().await;
             anyhow::Ok(())
@@ -111,11 +115,19 @@ impl Roles {
             });
         }
         let (failure, failed) = mpsc::channel(1);
-        let tasks = vec![
+        #[cfg(feature = "speaker")]
+        let speaker = match up.speaker {
+            true => Some(speaker(up, client, &context)?),
+            false => None,
+        };
+        #[cfg_attr(not(feature = "speaker"), expect(unused_mut, reason = "nothing is added"))]
+        let mut tasks = vec![
             watched("the load balancers", agents, &context, &failure),
             watched("the controller", controller, &context, &failure),
             watched("the admin endpoint", admin, &context, &failure),
         ];
+        #[cfg(feature = "speaker")]
+        tasks.extend(speaker.map(|it| watched("the speaker", it, &context, &failure)));
         Ok(Self { context, stop, stop_pods, tasks, pods, failed, demo, changes })
     }
 
@@ -138,6 +150,28 @@ impl Roles {
             let _ = pods.await;
         }
     }
+}
+
+/// The speaker of this machine. With this process everything ends that it announces, so it withdraws.
+#[cfg(feature = "speaker")]
+fn speaker(
+    up: &Up,
+    client: &Client,
+    context: &Context,
+) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + Send + use<>> {
+    let node = up.node_name.clone().or_else(bowline_runtime::roles::host_name);
+    let node = node.context("this host has no name: give --node-name")?;
+    let announcer = Routers::new(&node);
+    let options = SpeakerOptions {
+        node,
+        namespace: up.old.clone().or(up.system.clone()),
+        version: version::BUILD.to_owned(),
+        grace: Duration::ZERO,
+        folder: up.sockets(),
+        leaves: true,
+    };
+    let running = speaker::run(client.clone(), options, announcer, context.clone());
+    Ok(async move { running.await.map_err(Into::into) })
 }
 
 /// Runs a role, and reports if it ends before it is asked to.

@@ -7,6 +7,7 @@ use bowline_core::lines;
 use bowline_core::outcome::Problem;
 use bowline_core::update::{self, Extent, ListenerKey, MemberState, Refusal, Report, Update};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What is in force, in numbers.
@@ -17,6 +18,8 @@ pub(super) struct Tally {
     listeners: BTreeMap<ListenerKey, (ConsumerRef, bool)>,
     refused: BTreeSet<Refusal>,
     members: usize,
+    /// The addresses of all listeners, and whether each is open.
+    addresses: Arc<BTreeMap<IpAddr, bool>>,
 }
 
 #[derive(Debug)]
@@ -30,6 +33,23 @@ impl Tally {
     /// How many members all pools have together.
     pub(super) fn members(&self) -> usize {
         self.members
+    }
+
+    /// The addresses of all listeners. An address is open if some consumer has all its listeners there open: what one
+    /// consumer cannot open takes nothing from another.
+    pub(super) fn addresses(&self) -> &Arc<BTreeMap<IpAddr, bool>> {
+        &self.addresses
+    }
+
+    fn addresses_now(&self) -> BTreeMap<IpAddr, bool> {
+        let mut served = BTreeMap::<(IpAddr, &ConsumerRef), bool>::new();
+        for (key, (consumer, open)) in &self.listeners {
+            *served.entry((key.address, consumer)).or_insert(true) &= open;
+        }
+        served.into_iter().fold(BTreeMap::new(), |mut all, ((address, _), open)| {
+            *all.entry(address).or_default() |= open;
+            all
+        })
     }
 
     /// Counts an applied update and returns the changes that people may want to see; `report` has the
@@ -125,7 +145,7 @@ impl Tally {
         }
         let refused: BTreeSet<_> = report.refused.iter().cloned().collect();
         // Endpoints change often; listeners are looked at only if one of them may open or close.
-        if update.listeners.is_empty() && refused == self.refused {
+        if update.listeners.is_empty() && refused == self.refused && !update.complete {
             return;
         }
         let (mut unserved, mut shut) = (HashSet::new(), HashSet::new());
@@ -143,6 +163,7 @@ impl Tally {
             }
             *open = opens;
         }
+        self.addresses = self.addresses_now().into();
         changes.extend(refused.difference(&self.refused).map(|refusal| Change::Refused {
             consumer: refusal.consumer.clone(),
             problem: refusal.problem.clone(),
@@ -183,6 +204,43 @@ mod tests {
     use super::*;
     use bowline_core::key::ConsumerKind;
     use bowline_core::outcome::Reason;
+
+    fn consumer(name: &str) -> ConsumerRef {
+        ConsumerRef {
+            kind: ConsumerKind::Service,
+            namespace: "shop".into(),
+            name: name.into(),
+            uid: name.into(),
+        }
+    }
+
+    #[test]
+    fn an_address_is_open_while_any_of_its_holders_has_all_its_listeners() {
+        let mut tally = Tally::default();
+        let key = |port| ListenerKey {
+            address: "192.0.2.1".parse().unwrap(),
+            port,
+            transport: bowline_core::plan::Transport::Tcp,
+        };
+        for (name, port) in [("web", 80), ("web", 443), ("mail", 25)] {
+            tally.listeners.insert(key(port), (consumer(name), false));
+        }
+        let mut open = |refused: &[(&str, u16)]| {
+            let refused = refused.iter().map(|(name, port)| Refusal {
+                consumer: consumer(name),
+                problem: Problem::new(Reason::BindFailed, port.to_string()),
+                extent: Extent::Listener(key(*port)),
+            });
+            let report = Report { refused: refused.collect(), ..Report::default() };
+            let update =
+                Update { listeners: vec![update::Change::Remove(key(1))], ..Update::default() };
+            tally.count(&update, &report);
+            tally.addresses().values().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(open(&[]), [true]);
+        assert_eq!(open(&[("web", 80)]), [true], "mail is served");
+        assert_eq!(open(&[("web", 80), ("mail", 25)]), [false]);
+    }
 
     #[test]
     fn the_end_of_a_refusal_is_a_change_and_another_message_is_none() {

@@ -13,6 +13,7 @@
 //! ```
 
 pub(super) mod address_pool;
+mod bgp_peer;
 mod external_ip;
 
 use super::addresses::AddressShell;
@@ -26,7 +27,9 @@ use crate::api_timeout::answer;
 use crate::observe::Change;
 use crate::watch::Seen;
 use bowline_api::address_pool::AddressPool;
+use bowline_api::bgp_peer::BGPPeer;
 use bowline_api::external_ip::ExternalIP;
+use bowline_core::announce::Speakers;
 use bowline_core::key::ObjectKey;
 use bowline_core::lines::{self, State};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -77,6 +80,7 @@ pub(super) trait StatusKind:
 /// The parts of the controller that decide about these kinds.
 pub(super) struct Parts<'a> {
     pub(super) addresses: &'a mut AddressShell,
+    pub(super) speakers: &'a Speakers,
 }
 
 /// A patch of an object.
@@ -353,4 +357,5 @@ macro_rules! kinds {
 kinds! {
     AddressPool in address_pools,
     ExternalIP in external_ips,
+    BGPPeer in bgp_peers,
 }

@@ -10,6 +10,7 @@ use crate::watch::Seen;
 use bowline_api::plan::Unread;
 use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClassSpec, Plan, convert, names};
 use bowline_core::addresses::Record;
+use bowline_core::announce::SpeakerLease;
 use bowline_core::binder::Class;
 use bowline_core::certificate_rooms::Room;
 use bowline_core::hash::PlanHash;
@@ -306,11 +307,14 @@ impl CookiesSeen {
 pub(super) struct LeaseSeen {
     pub(super) name: String,
     pub(super) entries: Vec<Entry>,
+    /// What a speaker reports there.
+    pub(super) speaker: Option<SpeakerLease>,
 }
 
 impl LeaseSeen {
     pub(super) fn of(lease: &Lease) -> Self {
-        Self { name: lease.name_any(), entries: lease::entries(lease) }
+        let speaker = lease::speaker(lease);
+        Self { name: lease.name_any(), entries: lease::entries(lease), speaker }
     }
 }
 

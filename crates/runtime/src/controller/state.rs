@@ -36,6 +36,7 @@ use super::write_queue::Lane;
 use bowline_api::convert::Location;
 use bowline_api::provisioned_objects::Images;
 use bowline_core::addresses::{self, HolderKind, HolderRef};
+use bowline_core::announce::Speakers;
 use bowline_core::arrivals::Arrivals;
 use bowline_core::binder::Subject;
 use bowline_core::clock::Uptime;
@@ -64,6 +65,7 @@ pub(super) struct State {
     seats: SeatShell,
     provisions: Provisions,
     agents: Agents,
+    speakers: Speakers,
     plans: PlanBook,
     certificates: CertificateBook,
     consumers: Consumers,
@@ -91,6 +93,7 @@ impl State {
             seats: SeatShell::default(),
             provisions: Provisions::default(),
             agents: Agents::default(),
+            speakers: Speakers::default(),
             plans: PlanBook::default(),
             certificates: CertificateBook::default(),
             consumers: Consumers::default(),

@@ -46,7 +46,7 @@ impl State {
             Target::Address(address) => self.addresses.next_address(*address),
             Target::Agents(lb) => self.next_agents(lb, now),
             Target::Object(kind, key) => {
-                let parts = &mut Parts { addresses: &mut self.addresses };
+                let parts = &mut Parts { addresses: &mut self.addresses, speakers: &self.speakers };
                 self.kinds.next(*kind, key, parts, clock)
             }
             Target::Cookies(lb) => self.next_cookies(lb),

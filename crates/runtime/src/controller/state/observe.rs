@@ -4,6 +4,7 @@
 mod agents;
 mod load_balancers;
 mod plans;
+mod speakers;
 
 use super::State;
 use crate::controller::boards::Boards;
@@ -48,12 +49,13 @@ impl State {
                 if matches!(seen, Seen::Done) {
                     self.listed.insert("Lease");
                 }
+                let seen = self.observe_speakers(seen, now);
                 let news = self.agents.observe(seen, now);
                 news.iter().for_each(|news| self.agents_changed(news));
             }
             Observed::Address(seen) => self.observe_address(seen),
             Observed::Object(seen) => {
-                let parts = &mut Parts { addresses: &mut self.addresses };
+                let parts = &mut Parts { addresses: &mut self.addresses, speakers: &self.speakers };
                 self.kinds.observe(seen, parts, &mut self.outbox);
             }
             Observed::Node(seen) => self.observe_node(seen),
@@ -69,6 +71,8 @@ impl State {
         for news in self.agents.tick(now) {
             self.agents_changed(&news);
         }
+        self.speakers.tick(now);
+        self.speakers_changed();
         let dead = self
             .agents
             .load_balancers()

@@ -102,7 +102,7 @@ fn lease(name: &str, hash: bool) -> LeaseSeen {
         whole: false,
         said: Said { hash, ..Said::default() },
     };
-    LeaseSeen { name: name.to_owned(), entries: vec![entry] }
+    LeaseSeen { name: name.to_owned(), entries: vec![entry], speaker: None }
 }
 
 #[test]

@@ -94,7 +94,7 @@ impl State {
             }
             (_, Reply::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
             (Target::Object(..), Reply::Object(shown)) => {
-                let parts = &mut Parts { addresses: &mut self.addresses };
+                let parts = &mut Parts { addresses: &mut self.addresses, speakers: &self.speakers };
                 self.kinds.put(shown, parts, &mut self.outbox);
             }
             (Target::Agents(lb), Reply::Agents(removed)) => {

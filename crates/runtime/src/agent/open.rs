@@ -1,0 +1,95 @@
+//! Says to the speaker of the node what is open: for each address in the Plan, whether traffic that arrives there is
+//! served. A line of JSON for each change, over the socket in `/run/bowline`. While there is no speaker, nobody
+//! listens, and that is no error.
+
+use crate::sockets::{Open, SPEAKER};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+
+/// How often the agent looks for a speaker.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// The addresses in the Plan, each with whether it is open. None: no Plan is known yet.
+pub(super) type Addresses = Option<Arc<BTreeMap<IpAddr, bool>>>;
+
+/// Says what is open until the sender is dropped.
+pub(super) async fn tell(
+    folder: PathBuf,
+    load_balancer: Arc<str>,
+    mut addresses: watch::Receiver<Addresses>,
+) {
+    loop {
+        if let Ok(speaker) = UnixStream::connect(folder.join(SPEAKER)).await {
+            tracing::debug!("says to the speaker what is open");
+            if talk(speaker, &load_balancer, &mut addresses).await.is_none() {
+                return;
+            }
+        }
+        if addresses.has_changed().is_err() {
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Talks until the speaker hangs up. None: the agent ends.
+async fn talk(
+    mut speaker: UnixStream,
+    load_balancer: &Arc<str>,
+    addresses: &mut watch::Receiver<Addresses>,
+) -> Option<()> {
+    loop {
+        let known = addresses.borrow_and_update().clone();
+        if let Some(addresses) = known {
+            let open = Open { load_balancer: load_balancer.clone(), addresses };
+            let mut line = serde_json::to_vec(&open).unwrap_or_default();
+            line.push(b'\n');
+            if speaker.write_all(&line).await.is_err() {
+                return Some(());
+            }
+        }
+        let mut byte = [0];
+        tokio::select! {
+            changed = addresses.changed() => changed.ok()?,
+            // The speaker says nothing, so this is its end.
+            _ = speaker.read(&mut byte) => return Some(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    use tokio::net::UnixListener;
+
+    #[tokio::test]
+    async fn each_speaker_hears_what_is_open_and_every_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, receiver) = watch::channel(None);
+        let telling = tokio::spawn(tell(folder.path().to_owned(), "edge".into(), receiver));
+        for (round, open) in [(0, false), (1, true)] {
+            let listener = UnixListener::bind(folder.path().join(SPEAKER)).unwrap();
+            let addresses = BTreeMap::from([("192.0.2.1".parse().unwrap(), open)]);
+            sender.send_replace(Some(addresses.into()));
+            let (connection, _) = listener.accept().await.unwrap();
+            let mut lines = BufReader::new(connection).lines();
+            let line = lines.next_line().await.unwrap().unwrap();
+            let expected =
+                format!(r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{open}}}}}"#);
+            assert_eq!(line, expected, "round {round}");
+            sender.send_replace(Some(BTreeMap::new().into()));
+            let line = lines.next_line().await.unwrap().unwrap();
+            assert_eq!(line, r#"{"loadBalancer":"edge","addresses":{}}"#, "round {round}");
+            std::fs::remove_file(folder.path().join(SPEAKER)).unwrap();
+        }
+        drop(sender);
+        telling.await.unwrap();
+    }
+}

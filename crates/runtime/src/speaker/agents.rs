@@ -1,0 +1,167 @@
+//! The socket at which agents of this node say what is open: a line of JSON for each change. An agent that ends or
+//! hangs up says that nothing is open any more. Several agents of one load balancer count together.
+
+use super::Heard;
+use crate::sockets::{Open, SPEAKER};
+use crate::supervise::Keeper;
+use bowline_core::announce::Event;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+/// The longest line: some 20,000 addresses.
+const LONGEST_LINE: u64 = 1 << 20;
+
+/// What each connection said last.
+type Said = Arc<Mutex<BTreeMap<u64, Open>>>;
+
+/// Listens in this folder.
+pub(super) fn listen(folder: PathBuf, sender: mpsc::Sender<Heard>, tasks: &mut Keeper) {
+    let said = Said::default();
+    tasks.keep("the socket for agents", move |works| {
+        let (folder, sender, said) = (folder.clone(), sender.clone(), said.clone());
+        async move {
+            match bind(&folder) {
+                Ok(listener) => {
+                    works.now();
+                    accept(listener, sender, said).await;
+                }
+                Err(error) => {
+                    let folder = folder.display();
+                    tracing::error!(%folder, %error, "agents cannot say what is open");
+                }
+            }
+        }
+    });
+}
+
+/// A socket that only this user's processes can use. The one that an earlier process left is replaced.
+fn bind(folder: &Path) -> io::Result<UnixListener> {
+    std::fs::create_dir_all(folder)?;
+    let path = folder.join(SPEAKER);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+async fn accept(listener: UnixListener, sender: mpsc::Sender<Heard>, said: Said) {
+    let mut connections = tokio::task::JoinSet::new();
+    for number in 0.. {
+        match listener.accept().await {
+            Ok((connection, _)) => {
+                connections.spawn(hear(connection, number, sender.clone(), said.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept an agent");
+                return;
+            }
+        }
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+async fn hear(connection: UnixStream, number: u64, sender: mpsc::Sender<Heard>, said: Said) {
+    let mut reader = BufReader::new(connection);
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
+        let open = match read {
+            Ok(1..) if line.ends_with(b"\n") => serde_json::from_slice::<Open>(&line),
+            _ => break,
+        };
+        match open {
+            Ok(open) => {
+                let name = open.load_balancer.clone();
+                let before = said.lock().insert(number, open);
+                let moved = before.map(|it| it.load_balancer).filter(|it| *it != name);
+                for name in moved.into_iter().chain([name]) {
+                    tell(&name, &sender, &said).await;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "an agent says what cannot be read");
+                break;
+            }
+        }
+    }
+    let gone = said.lock().remove(&number);
+    if let Some(open) = gone {
+        tell(&open.load_balancer, &sender, &said).await;
+    }
+}
+
+/// Tells what the agents of a load balancer have open together.
+async fn tell(load_balancer: &Arc<str>, sender: &mpsc::Sender<Heard>, said: &Said) {
+    let together = {
+        let said = said.lock();
+        let mut of_it = said.values().filter(|it| it.load_balancer == *load_balancer).peekable();
+        of_it.peek().is_some().then(|| {
+            let mut together = BTreeMap::<IpAddr, bool>::new();
+            for (address, open) in of_it.flat_map(|it| &*it.addresses) {
+                *together.entry(*address).or_default() |= open;
+            }
+            together
+        })
+    };
+    let event = Event::Agent(load_balancer.clone(), together);
+    // The speaker ends.
+    let _ = sender.send(Heard::Event(event)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt as _;
+
+    async fn next(heard: &mut mpsc::Receiver<Heard>) -> Event {
+        let wait = tokio::time::timeout(std::time::Duration::from_secs(10), heard.recv());
+        match wait.await.expect("an event").expect("a speaker") {
+            Heard::Event(event) => event,
+            other @ Heard::Password(..) => panic!("{other:?}"),
+        }
+    }
+
+    fn event(addresses: Option<&[(&str, bool)]>) -> Event {
+        let read = |(text, open): &(&str, bool)| (text.parse().unwrap(), *open);
+        Event::Agent("edge".into(), addresses.map(|all| all.iter().map(read).collect()))
+    }
+
+    #[tokio::test]
+    async fn agents_of_a_load_balancer_count_together_until_they_hang_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, mut heard) = mpsc::channel(10);
+        tokio::spawn(accept(bind(folder.path()).unwrap(), sender, Said::default()));
+        let connect = || UnixStream::connect(folder.path().join(SPEAKER));
+        let (mut one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
+        let line =
+            |open| format!(r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{open}}}}}"#);
+        one.write_all(format!("{}\n", line(false)).as_bytes()).await.unwrap();
+        assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", false)])));
+        two.write_all(format!("{}\n", line(true)).as_bytes()).await.unwrap();
+        assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", true)])));
+        drop(two);
+        assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", false)])));
+        one.write_all(b"{}\n").await.unwrap();
+        assert_eq!(next(&mut heard).await, event(None));
+    }
+
+    #[tokio::test]
+    async fn the_socket_of_an_earlier_process_is_replaced_and_belongs_to_this_user() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(bind(folder.path()).unwrap());
+        let _again = bind(folder.path()).unwrap();
+        let mode = std::fs::metadata(folder.path().join(SPEAKER)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}

@@ -1,0 +1,171 @@
+//! The watches of a speaker: what each delivers becomes an event for `core::announce`.
+
+use super::{Heard, SpeakerOptions};
+use crate::roles::Context;
+use crate::supervise::Keeper;
+use crate::watch::{self, Seen, Selection};
+use bowline_api::address::address_of_name;
+use bowline_api::{Address, AddressPool, Advertisement, BGPPeer, convert, names};
+use bowline_core::ObjectKey;
+use bowline_core::announce::{Event, Kind, Name, Object};
+use bowline_core::outcome::Problem;
+use k8s_openapi::api::core::v1::{Node, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Api, Client, Resource, ResourceExt as _};
+use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use tokio::sync::mpsc;
+
+/// Starts the watches.
+pub(super) fn follow(
+    client: &Client,
+    options: &SpeakerOptions,
+    context: &Context,
+    sender: &mpsc::Sender<Heard>,
+    tasks: &mut Keeper,
+) {
+    let mut watches = Watches { client, context, sender, tasks };
+    watches.all(
+        "Address",
+        Kind::Address,
+        |it: &Address| convert::record(it).map(Object::Address),
+        |it: &Address| address_of_name(&it.name_any()).map(Name::Address),
+    );
+    watches.all(
+        "Advertisement",
+        Kind::Advertisement,
+        |it: &Advertisement| {
+            let read = convert::advertisement(it);
+            readable("Advertisement", it, read).map(|it| Object::Advertisement(it.into()))
+        },
+        |it: &Advertisement| Some(Name::Advertisement(it.name_any().into())),
+    );
+    watches.all(
+        "BGPPeer",
+        Kind::Peer,
+        |it: &BGPPeer| {
+            let read = convert::bgp_peer(it);
+            readable("BGPPeer", it, read).map(|it| Object::Peer(it.into()))
+        },
+        |it: &BGPPeer| Some(Name::Peer(it.name_any().into())),
+    );
+    watches.all(
+        "AddressPool",
+        Kind::Pool,
+        |it: &AddressPool| {
+            let (name, labels) = convert::pool_labels(it);
+            Some(Object::Pool(name, labels))
+        },
+        |it: &AddressPool| Some(Name::Pool(it.name_any().into())),
+    );
+    watches.all(
+        "Node",
+        Kind::Node,
+        |it: &Node| Some(Object::Node(convert::speaker_node(it))),
+        |it: &Node| Some(Name::Node(it.name_any().into())),
+    );
+    watches.all(
+        "Service",
+        Kind::Service,
+        |it: &Service| {
+            let (key, service) = convert::announced_service(it);
+            Some(Object::Service(key, service))
+        },
+        |it: &Service| Some(Name::Service(key(it))),
+    );
+    watches.all(
+        "EndpointSlice",
+        Kind::Slice,
+        |it: &EndpointSlice| Some(Object::Slice(convert::slice(it))),
+        |it: &EndpointSlice| Some(Name::Slice(key(it))),
+    );
+    watches.passwords(&options.namespace);
+}
+
+fn key<K: Resource>(object: &K) -> ObjectKey {
+    ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// An object that cannot be read changes nothing.
+fn readable<K: Resource, T>(kind: &str, object: &K, read: Result<T, Problem>) -> Option<T> {
+    if let Err(problem) = &read {
+        let (name, why) = (object.name_any(), &*problem.message);
+        tracing::warn!(kind, name, why, "the object cannot be read, so its change is ignored");
+    }
+    read.ok()
+}
+
+struct Watches<'a> {
+    client: &'a Client,
+    context: &'a Context,
+    sender: &'a mpsc::Sender<Heard>,
+    tasks: &'a mut Keeper,
+}
+
+impl Watches<'_> {
+    /// Follows all objects of a kind.
+    fn all<K>(
+        &mut self,
+        what: &'static str,
+        kind: Kind,
+        read: impl Fn(&K) -> Option<Object> + Copy + Send + Sync + 'static,
+        name: impl Fn(&K) -> Option<Name> + Copy + Send + Sync + 'static,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        let (metrics, listener) = (self.context.metrics.clone(), self.sender.clone());
+        self.tasks.keep(format!("the watch of {what}s of the speaker"), move |works| {
+            let (api, listener) = (api.clone(), listener.clone());
+            watch::follow(api, Selection::default(), what, metrics.clone(), listener, move |seen| {
+                works.seen(&seen);
+                let event = match seen {
+                    Seen::Begin => Event::Begin(kind),
+                    Seen::Apply(object) => Event::Apply(read(&object)?),
+                    Seen::Delete(object) => Event::Delete(name(&object)?),
+                    Seen::Done => Event::Done(kind),
+                };
+                Some(Heard::Event(event))
+            })
+        });
+    }
+
+    /// Follows the Secrets with passwords in Bowline's namespace.
+    fn passwords(&mut self, namespace: &str) {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let (metrics, listener) = (self.context.metrics.clone(), self.sender.clone());
+        self.tasks.keep("the watch of passwords of the speaker", move |works| {
+            let selection = Selection::fields(format!("type={}", names::SECRET_TYPE_PASSWORD));
+            let (api, listener) = (api.clone(), listener.clone());
+            watch::follow(api, selection, "Secret", metrics.clone(), listener, move |seen| {
+                works.seen(&seen);
+                match seen {
+                    Seen::Apply(secret) => {
+                        Some(Heard::Password(secret.name_any().into(), password(secret)))
+                    }
+                    Seen::Delete(secret) => Some(Heard::Password(secret.name_any().into(), None)),
+                    // A password that is gone while the watch is broken is used until its Secret is seen again.
+                    Seen::Begin | Seen::Done => None,
+                }
+            })
+        });
+    }
+}
+
+fn password(secret: Secret) -> Option<Vec<u8>> {
+    let data: BTreeMap<_, _> = secret.data.unwrap_or_default();
+    data.into_iter().find(|(key, _)| key == "password").map(|(_, value)| value.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_password_is_the_key_of_that_name() {
+        let secret = |data: &str| serde_json::from_str(&format!(r#"{{"data": {data}}}"#)).unwrap();
+        assert_eq!(password(secret(r#"{"password": "aHVudGVy"}"#)), Some(b"hunter".to_vec()));
+        assert_eq!(password(secret(r#"{"username": "aHVudGVy"}"#)), None);
+    }
+}

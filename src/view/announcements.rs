@@ -1,0 +1,359 @@
+//! Which addresses are announced to the network, from which nodes and to which routers, and why the others are not:
+//! what `bowline status --announcements` prints. Speakers say what they announce; the reasons are decided by the same
+//! machine that decides in a speaker. Pure.
+
+use super::View;
+use super::status_text::notes;
+use super::words::{bullet, columns};
+use bowline_api::address::address_of_name;
+use bowline_api::{Address, AddressPool, Advertisement, BGPPeer, convert};
+use bowline_core::ObjectKey;
+use bowline_core::announce::{self, Event, Kind, Object, WhyNot};
+use bowline_core::outcome::{Problem, Reason};
+use bowline_core::remedy;
+use bowline_core::report::speaker::SpeakerReport;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The objects that decide what is announced, and what speakers report.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AnnouncementLists {
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) advertisements: Vec<Advertisement>,
+    pub(crate) peers: Vec<BGPPeer>,
+    pub(crate) pools: Vec<AddressPool>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) services: Vec<Service>,
+    pub(crate) slices: Vec<EndpointSlice>,
+    /// Of the speakers that live.
+    pub(crate) reports: Vec<SpeakerReport>,
+    pub(crate) notes: Vec<String>,
+}
+
+/// All addresses and sessions.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct AnnouncementsView {
+    sessions: Vec<SessionView>,
+    addresses: Vec<AnnouncedView>,
+    notes: Vec<String>,
+}
+
+/// The session of a node with a BGPPeer.
+#[derive(Debug, PartialEq, Serialize)]
+struct SessionView {
+    peer: Arc<str>,
+    node: Arc<str>,
+    up: bool,
+    routes: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<Arc<str>>,
+}
+
+/// An address.
+#[derive(Debug, PartialEq, Serialize)]
+struct AnnouncedView {
+    address: IpAddr,
+    /// The node that owns it on its links.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<Arc<str>>,
+    /// The nodes that announce it by BGP, each with the peers that are told.
+    bgp: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    /// Why no node announces it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<ProblemView>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct ProblemView {
+    reason: Reason,
+    message: Arc<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<&'static str>,
+}
+
+impl AnnouncementsView {
+    /// Builds the view, sorted by peer and by address.
+    pub(crate) fn of(lists: &AnnouncementLists) -> Self {
+        let mut sessions: Vec<_> = lists
+            .reports
+            .iter()
+            .flat_map(|report| {
+                report.sessions.iter().map(|(peer, session)| SessionView {
+                    peer: peer.clone(),
+                    node: report.node.clone(),
+                    up: session.up,
+                    routes: session.routes,
+                    message: session.reason.clone(),
+                })
+            })
+            .collect();
+        sessions.sort_by(|one, other| (&one.peer, &one.node).cmp(&(&other.peer, &other.node)));
+        let addresses: BTreeSet<IpAddr> = lists
+            .addresses
+            .iter()
+            .filter_map(|it| address_of_name(it.metadata.name.as_deref().unwrap_or_default()))
+            .collect();
+        let mut by_address: BTreeMap<IpAddr, AnnouncedView> = addresses
+            .into_iter()
+            .map(|address| {
+                let view =
+                    AnnouncedView { address, owner: None, bgp: BTreeMap::new(), problem: None };
+                (address, view)
+            })
+            .collect();
+        for report in &lists.reports {
+            for (address, peers) in report.by_bgp() {
+                if let Some(view) = by_address.get_mut(&address) {
+                    view.bgp.insert(report.node.clone(), peers.to_vec());
+                }
+            }
+            for address in report.owned() {
+                if let Some(view) = by_address.get_mut(&address) {
+                    view.owner = Some(report.node.clone());
+                }
+            }
+        }
+        let machines = lists.machines();
+        for view in by_address.values_mut() {
+            if view.bgp.is_empty() && view.owner.is_none() {
+                view.problem = Some(why(view.address, &machines));
+            }
+        }
+        let addresses = by_address.into_values().collect();
+        Self { sessions, addresses, notes: lists.notes.clone() }
+    }
+}
+
+impl AnnouncementLists {
+    /// The machine of each node with a speaker, with all that is known.
+    fn machines(&self) -> Vec<announce::Announcements> {
+        let addresses = self.addresses.iter().filter_map(convert::record).map(Object::Address);
+        let advertisements = self
+            .advertisements
+            .iter()
+            .filter_map(|it| Some(Object::Advertisement(convert::advertisement(it).ok()?.into())));
+        let peers = self
+            .peers
+            .iter()
+            .filter_map(|it| Some(Object::Peer(convert::bgp_peer(it).ok()?.into())));
+        let pools = self.pools.iter().map(|it| {
+            let (name, labels) = convert::pool_labels(it);
+            Object::Pool(name, labels)
+        });
+        let nodes = self.nodes.iter().map(|it| Object::Node(convert::speaker_node(it)));
+        let services = self.services.iter().map(|it| {
+            let (key, mut service): (ObjectKey, _) = convert::announced_service(it);
+            // What kube-proxy says on a node is not known here.
+            service.health_check_port = None;
+            Object::Service(key, service)
+        });
+        let slices = self.slices.iter().map(|it| Object::Slice(convert::slice(it)));
+        let all: Vec<_> = addresses
+            .chain(advertisements)
+            .chain(peers)
+            .chain(pools)
+            .chain(nodes)
+            .chain(services)
+            .chain(slices)
+            .collect();
+        let machine = |report: &SpeakerReport| {
+            let mut machine = announce::Announcements::new(report.node.clone());
+            all.iter().cloned().for_each(|object| machine.handle(Event::Apply(object)));
+            Kind::ALL.into_iter().for_each(|kind| machine.handle(Event::Done(kind)));
+            machine.take();
+            machine
+        };
+        self.reports.iter().map(machine).collect()
+    }
+}
+
+/// Why no node announces an address: the reason of the node that is nearest to it.
+fn why(address: IpAddr, machines: &[announce::Announcements]) -> ProblemView {
+    let said = machines.iter().filter_map(|machine| machine.announced(address));
+    let nearest = said
+        .map(|it| match it.why {
+            Some((why, problem)) => (Some(why), problem),
+            None => {
+                let message =
+                    format!("no session with a peer that is told {address} is established");
+                (None, Problem::new(Reason::SessionsDown, message))
+            }
+        })
+        .max_by_key(|(why, _)| why.map_or((1, WhyNot::NoPeer), |why| (0, why)));
+    let problem = nearest.map(|(_, problem)| problem).unwrap_or_else(|| {
+        Problem::new(Reason::NoSpeaker, format!("no speaker runs that could announce {address}"))
+    });
+    ProblemView {
+        reason: problem.reason,
+        message: problem.message,
+        remedy: remedy::of(problem.reason).map(|it| it.what),
+    }
+}
+
+impl View for AnnouncementsView {
+    fn kind(&self) -> &'static str {
+        "Announcements"
+    }
+
+    fn text(&self) -> String {
+        let mut out = String::new();
+        let mut rows = vec![["ADDRESS", "BY", "NODES", "PEERS"].map(str::to_owned).to_vec()];
+        for view in &self.addresses {
+            let by = match (&view.owner, view.bgp.is_empty()) {
+                (Some(_), false) => "L2, BGP",
+                (Some(_), true) => "L2",
+                (None, false) => "BGP",
+                (None, true) => "-",
+            };
+            let nodes: BTreeSet<&Arc<str>> = view.owner.iter().chain(view.bgp.keys()).collect();
+            let peers: BTreeSet<&Arc<str>> = view.bgp.values().flatten().collect();
+            rows.push(vec![
+                view.address.to_string(),
+                by.to_owned(),
+                listed(&nodes),
+                listed(&peers),
+            ]);
+        }
+        match self.addresses.is_empty() {
+            true => out.push_str("No address is held.\n"),
+            false => out.push_str(&columns(&rows, "")),
+        }
+        if !self.sessions.is_empty() {
+            let mut rows = vec![["PEER", "NODE", "SESSION", "ROUTES"].map(str::to_owned).to_vec()];
+            rows.extend(self.sessions.iter().map(|it| {
+                let state = if it.up { "up" } else { "down" };
+                vec![
+                    it.peer.to_string(),
+                    it.node.to_string(),
+                    state.to_owned(),
+                    it.routes.to_string(),
+                ]
+            }));
+            out.push('\n');
+            out.push_str(&columns(&rows, ""));
+        }
+        let silent: Vec<_> = self.addresses.iter().filter_map(|it| it.problem.as_ref()).collect();
+        let broken = self.sessions.iter().filter_map(|it| {
+            let message = it.message.as_deref()?;
+            Some(format!("BGPPeer {} at node {}: {message}", it.peer, it.node))
+        });
+        let broken: Vec<_> = broken.collect();
+        if !silent.is_empty() || !broken.is_empty() {
+            out.push_str("\nProblems:\n");
+        }
+        for problem in silent {
+            bullet(&mut out, "  - ", &format!("{}: {}", problem.reason, problem.message));
+            if let Some(remedy) = problem.remedy {
+                bullet(&mut out, "    ", remedy);
+            }
+        }
+        for message in broken {
+            bullet(&mut out, "  - ", &message);
+        }
+        notes(&mut out, &self.notes);
+        out
+    }
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &BTreeSet<&Arc<str>>) -> String {
+    const MOST: usize = 5;
+    if names.is_empty() {
+        return "-".to_owned();
+    }
+    let mut all: Vec<String> = names.iter().take(MOST).map(ToString::to_string).collect();
+    let more = names.len().saturating_sub(MOST);
+    all.extend((more > 0).then(|| format!("{more} more")));
+    all.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bowline_core::report::speaker::Session;
+    use serde_json::{Value, json};
+
+    fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+        serde_json::from_value(value).expect("an object")
+    }
+
+    fn address(address: &str, pool: &str) -> Address {
+        object(json!({
+            "apiVersion": "bowline.dev/v1alpha1", "kind": "Address",
+            "metadata": {"name": address},
+            "spec": {"pool": pool, "holders": [
+                {"kind": "Service", "namespace": "shop", "name": "web", "uid": "1"},
+            ]},
+        }))
+    }
+
+    fn lists(up: bool) -> AnnouncementLists {
+        let session = Session { up, routes: 1, reason: (!up).then(|| "refused".into()) };
+        let told = [("192.0.2.1".parse().expect("an address"), ["tor".into()].into())];
+        let sessions = [("tor".into(), session)].into();
+        let kind = |kind: &str, name: &str, spec: Value| {
+            json!({
+                "apiVersion": "bowline.dev/v1alpha1", "kind": kind, "metadata": {"name": name},
+                "spec": spec,
+            })
+        };
+        AnnouncementLists {
+            addresses: vec![address("192.0.2.1", "public"), address("192.0.2.2", "other")],
+            advertisements: vec![object(kind(
+                "Advertisement",
+                "public",
+                json!({"addressPools": ["public"], "bgp": {}}),
+            ))],
+            peers: vec![object(kind(
+                "BGPPeer",
+                "tor",
+                json!({"peerAddress": "192.0.2.254", "peerASN": 1, "myASN": 2}),
+            ))],
+            services: vec![object(json!({"metadata": {"namespace": "shop", "name": "web"}}))],
+            slices: vec![object(json!({
+                "metadata": {
+                    "namespace": "shop", "name": "web-1",
+                    "labels": {"kubernetes.io/service-name": "web"},
+                },
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}],
+            }))],
+            reports: vec![SpeakerReport::new("a".into(), "1".into(), sessions, told, [])],
+            ..AnnouncementLists::default()
+        }
+    }
+
+    #[test]
+    fn each_address_is_shown_with_nodes_and_peers_or_with_the_reason() {
+        let text = AnnouncementsView::of(&lists(true)).text();
+        assert!(text.contains("192.0.2.1  BGP  a      tor"), "{text}");
+        assert!(text.contains("NotAdvertised: no Advertisement covers 192.0.2.2"), "{text}");
+        assert!(text.contains("create an Advertisement"), "{text}");
+        assert!(!text.contains("SessionsDown"), "{text}");
+    }
+
+    #[test]
+    fn a_session_that_is_down_is_a_reason() {
+        let text = AnnouncementsView::of(&lists(false)).text();
+        assert!(
+            text.contains("SessionsDown: no session with a peer that is told 192.0.2.1"),
+            "{text}"
+        );
+        assert!(text.contains("BGPPeer tor at node a: refused"), "{text}");
+    }
+
+    #[test]
+    fn without_a_speaker_nothing_is_announced() {
+        let lists = AnnouncementLists { reports: Vec::new(), ..lists(true) };
+        let text = AnnouncementsView::of(&lists).text();
+        assert!(
+            text.contains("NoSpeaker: no speaker runs that could announce 192.0.2.1"),
+            "{text}"
+        );
+    }
+}
