@@ -219,6 +219,8 @@ pub fn path(kind: &str, namespace: &str, name: &str) -> String {
         "Plan" => ("/apis/bowline.dev/v1alpha1", "plans", true),
         "Address" => ("/apis/bowline.dev/v1alpha1", "addresses", false),
         "AddressPool" => ("/apis/bowline.dev/v1alpha1", "addresspools", false),
+        "Advertisement" => ("/apis/bowline.dev/v1alpha1", "advertisements", false),
+        "BGPPeer" => ("/apis/bowline.dev/v1alpha1", "bgppeers", false),
         "ExternalIP" => ("/apis/bowline.dev/v1alpha1", "externalips", true),
         other => panic!("where objects of kind {other} are is not written down here"),
     };

@@ -1,0 +1,100 @@
+//! What these tests stand on: a cluster with a controller, a speaker, and a router that it tells.
+
+use crate::router::Bird;
+use bowline_testing::objects::{self, Endpoint};
+use bowline_testing::{Bowline, Cluster, Scratch, Stack, net};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
+
+/// A cluster, the speaker of node `a`, and a router.
+pub(crate) struct Site {
+    pub(crate) cluster: Cluster,
+    pub(crate) namespace: String,
+    pub(crate) _controller: Bowline,
+    pub(crate) router: Bird,
+    scratch: Scratch,
+}
+
+/// Runs a test in the network of this binary.
+pub(crate) fn play(test: impl AsyncFnOnce()) {
+    if Cluster::is_out_of_reach() {
+        return;
+    }
+    net::in_namespace(|| async { test().await });
+}
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
+}
+
+/// An object of a kind of Bowline's that is in no namespace.
+pub(crate) fn object(kind: &str, name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    })
+}
+
+impl Site {
+    /// Everything but the speaker. The BGPPeer `tor` is the router.
+    pub(crate) async fn new() -> Self {
+        let cluster = Cluster::own(Stack::Dual).await;
+        cluster.install(&deploy()).await;
+        let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
+        let args = ["--default-class"];
+        let mut controller =
+            Bowline::start(&cluster, Path::new(PROGRAM), &kubeconfig, "controller", &args);
+        controller.ready().await;
+        let namespace = cluster.namespace().await;
+        let scratch = Scratch::new();
+        let (tor, node) = (net::vip4(), net::vip4());
+        let router = Bird::start(&scratch, tor, node);
+        let peer = json!({
+            "peerAddress": tor, "peerASN": 64513, "myASN": 64512, "sourceAddress": node,
+            "ebgpMultiHop": true, "connectTime": "1s",
+        });
+        cluster.apply("", &object("BGPPeer", "tor", peer)).await;
+        Self { cluster, namespace, _controller: controller, router, scratch }
+    }
+
+    /// The speaker of a node.
+    pub(crate) async fn speaker(&self, args: &[&str]) -> Bowline {
+        let kubeconfig = self.cluster.kubeconfig_of("bowline-speaker").await;
+        let sockets = self.scratch.path().display().to_string();
+        let mut all = vec!["--node-name", "a", "--grace", "0", "--sockets", &sockets];
+        all.extend(args);
+        let program = Path::new(PROGRAM);
+        let mut speaker = Bowline::start(&self.cluster, program, &kubeconfig, "speaker", &all);
+        speaker.ready().await;
+        speaker
+    }
+
+    /// A pool of one fresh address.
+    pub(crate) async fn pool(&self, name: &str) -> IpAddr {
+        let address = net::vip4();
+        let spec = json!({"addresses": [format!("{address}/32")]});
+        self.cluster.apply("", &object("AddressPool", name, spec)).await;
+        address
+    }
+
+    pub(crate) async fn advertise(&self, name: &str, spec: Value) {
+        self.cluster.apply("", &object("Advertisement", name, spec)).await;
+    }
+
+    /// A Service that has an address of this pool alone.
+    pub(crate) async fn service(&self, name: &str, pool: &str) {
+        let mut service = objects::service(name, "", &[(80, 8080)]);
+        service["metadata"]["annotations"] = json!({"bowline.dev/address-pool": pool});
+        self.cluster.apply(&self.namespace, &service).await;
+    }
+
+    /// Its endpoint, ready or not.
+    pub(crate) async fn endpoint(&self, service: &str, ready: bool) {
+        let mut endpoint = Endpoint::ready(net::pod4());
+        endpoint.ready = ready;
+        let slice = objects::slice(service, ("", 8080, "TCP"), &[endpoint]);
+        self.cluster.apply(&self.namespace, &slice).await;
+    }
+}
