@@ -162,7 +162,7 @@ fn crds_prints_what_deploy_holds_and_writes_it_where_told() {
     let kept = contents(&deploy);
     let deployed = kept.iter().flat_map(|(_, text)| parse(&String::from_utf8_lossy(text)));
     let printed = by_name(parse(&printed));
-    assert_eq!(printed.len(), 7);
+    assert_eq!(printed.len(), 9);
     assert_eq!(printed, by_name(deployed.collect()));
 
     let scratch = Scratch::new();

@@ -107,7 +107,7 @@ async fn a_first_start_that_is_killed_at_any_moment_can_be_done_again() {
         let mut server = Start::kept(&scratch).ready();
         let definitions: Api<CustomResourceDefinition> = Api::all(server.client().await);
         let definitions = definitions.list(&ListParams::default()).await.expect("a list");
-        assert_eq!(definitions.items.len(), 7, "killed at {sign}");
+        assert_eq!(definitions.items.len(), 9, "killed at {sign}");
         assert_eq!(server.stop(), Some(0));
     }
 }
