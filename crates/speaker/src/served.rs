@@ -173,8 +173,11 @@ impl Worker {
             self.filter = None;
         }
         if self.filter.as_ref() != Some(&filter) {
-            nft(&filter.script(self.filter.as_ref()))
-                .map_err(|error| format!("cannot set the nftables rules: {error}"))?;
+            let done = nft(&filter.script(self.filter.as_ref()));
+            // Where nothing is wanted, nft may be missing.
+            if !filter.is_empty() {
+                done.map_err(|error| format!("cannot set the nftables rules: {error}"))?;
+            }
             self.filter = Some(filter);
         }
         let steps = lo::steps(served, &seen);
