@@ -329,6 +329,8 @@ impl<A: Announcer> Speaker<A> {
         } else {
             // The next speaker of this node starts as any other one: what it owned has other owners by then.
             let _ = tokio::time::timeout(HANDOVER, self.announcer.left()).await;
+            let last = self.report.borrow().clone().owning_nothing();
+            let _ = tokio::time::timeout(RELEASE, reporter.last(&last)).await;
         }
         let ending = if leaves { Ending::Leave } else { Ending::Upgrade };
         self.announcer.stop(ending).await;

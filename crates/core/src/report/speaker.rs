@@ -144,6 +144,11 @@ impl SpeakerReport {
         .bounded(MOST_BYTES)
     }
 
+    /// The same of a speaker that has given its addresses on links to others.
+    pub fn owning_nothing(self) -> Self {
+        Self { owned: Vec::new(), links: OnLinks::default(), ..self }
+    }
+
     /// The same with what is said about the links of the node.
     pub fn on_links(self, links: OnLinks) -> Self {
         Self { links: links.bounded(), ..self }

@@ -85,6 +85,13 @@ impl Reporter {
         }
     }
 
+    /// Writes the report of a speaker whose successor goes on.
+    pub(super) async fn last(&self, report: &SpeakerReport) {
+        if let Err(error) = self.write(&speaker_patch(report, Timestamp::now())).await {
+            tracing::debug!(lease = self.name, %error, "cannot write the last report");
+        }
+    }
+
     /// Says that the speaker has left and announces nothing.
     pub(super) async fn release(&self) {
         let node = self.node.as_str().into();

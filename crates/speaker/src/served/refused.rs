@@ -73,7 +73,7 @@ fn our_rule(message: &RuleMessage) -> Option<(AddressFamily, u32)> {
 fn our_route(message: &RouteMessage) -> Option<IpNet> {
     let header = &message.header;
     let ours = header.kind == RouteType::Unreachable && u8::from(header.protocol) == PROTOCOL;
-    let table = message.attributes.iter().any(|it| *it == RouteAttribute::Table(TABLE));
+    let table = message.attributes.contains(&RouteAttribute::Table(TABLE));
     let destination = message.attributes.iter().find_map(|it| match it {
         RouteAttribute::Destination(RouteAddress::Inet(it)) => Some(IpAddr::V4(*it)),
         RouteAttribute::Destination(RouteAddress::Inet6(it)) => Some(IpAddr::V6(*it)),

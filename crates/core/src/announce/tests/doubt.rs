@@ -106,7 +106,7 @@ fn on_links_a_node_that_another_one_replaces_answers_until_the_other_one_does() 
     world.agent("edge", "192.0.2.7", true);
     // Nothing else serves it.
     assert_eq!(world.apply(state(|it| it.cordoned = true)), []);
-    assert_eq!(world.apply(state(|it| it.excluded = true)), [gone.clone()]);
+    assert_eq!(world.apply(state(|it| it.excluded = true)), std::slice::from_ref(&gone));
     assert_eq!(world.apply(state(|_| ())), [offer(false)]);
     world.after(Event::Speaker("b".into(), true));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
