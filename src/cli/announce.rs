@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How often the reports of speakers are read.
 const LOOK: Duration = Duration::from_millis(300);
+/// How long no report may name an owner, as just after another move.
+const SETTLES: Duration = Duration::from_secs(3);
 
 /// Change by hand where addresses are announced.
 #[derive(Debug, clap::Args)]
@@ -85,7 +87,14 @@ impl Move {
             bail!("no object holds {address}: there is no Address {name}");
         }
         let wish = format!("{node}/{}", Timestamp::now().as_millisecond());
-        let from = match stands(&self.reports(client).await?, *address, node, &wish) {
+        let begun = Instant::now();
+        let first = loop {
+            match stands(&self.reports(client).await?, *address, node, &wish) {
+                Moving::Nowhere if begun.elapsed() < SETTLES => tokio::time::sleep(LOOK).await,
+                other => break other,
+            }
+        };
+        let from = match first {
             Moving::Done => {
                 say(format_args!("node {node} owns {address} already"));
                 return Ok(());

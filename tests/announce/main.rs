@@ -8,5 +8,7 @@
 )]
 
 mod bgp;
+mod lan;
+mod links;
 mod router;
 mod stage;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 
 /// A cluster, the speaker of node `a`, and a router.
 pub(crate) struct Site {
@@ -26,7 +26,7 @@ pub(crate) fn play(test: impl AsyncFnOnce()) {
     net::in_namespace(|| async { test().await });
 }
 
-fn deploy() -> PathBuf {
+pub(crate) fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy")
 }
 

@@ -20,8 +20,28 @@ pub struct Link {
 impl Link {
     /// A link to the server in a kubeconfig of this cluster.
     pub async fn new(cluster: &Cluster, kubeconfig: &std::path::Path) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind a free port");
+        Self::through(cluster, kubeconfig, listener)
+    }
+
+    /// The same on another machine of the test: its loopback leads to the server.
+    pub fn from_machine(
+        cluster: &Cluster,
+        kubeconfig: &std::path::Path,
+        machine: &crate::Machine,
+    ) -> Self {
+        let bind = || std::net::TcpListener::bind("127.0.0.1:0").expect("bind a free port");
+        Self::through(cluster, kubeconfig, machine.on(bind))
+    }
+
+    fn through(
+        cluster: &Cluster,
+        kubeconfig: &std::path::Path,
+        listener: std::net::TcpListener,
+    ) -> Self {
         let mut config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind a free port");
+        listener.set_nonblocking(true).expect("a socket that does not block");
+        let listener = TcpListener::from_std(listener).expect("use it in the runtime");
         let here = listener.local_addr().expect("an address");
         let target = config.clusters[0].cluster.as_mut().expect("a cluster");
         let url = target.server.replace(format!("https://{here}"));

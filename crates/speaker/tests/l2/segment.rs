@@ -5,15 +5,14 @@ use bowline_speaker::l2::owners::{Candidate, Interfaces};
 use bowline_speaker::l2::speaker::{Config, GOSSIP_PORT, News, Owner, Speaker, Wanted};
 use bowline_speaker::served::{self, Keeper, Ports, Served};
 use bowline_sys::{PacketSocket, Protocol};
+use bowline_testing::Machine;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sched::{CloneFlags, setns, unshare};
 use socket2::SockFilter;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -25,63 +24,15 @@ pub(crate) const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0,
 /// The Ethernet address of no machine.
 pub(crate) const STRANGER: &str = "02:00:00:00:99:99";
 
-/// A network namespace.
-#[derive(Clone)]
-pub(crate) struct Machine(Arc<File>);
-
-impl Machine {
-    fn new() -> Self {
-        let made = std::thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET)
-                .unwrap_or_else(|e| panic!("these tests make networks, which takes root: {e}"));
-            File::open("/proc/thread-self/ns/net").expect("open the namespace")
-        });
-        let machine = Self(Arc::new(made.join().expect("a namespace")));
-        machine.ip("link set lo up");
-        machine
-    }
-
-    fn enter(&self) {
-        setns(&self.0, CloneFlags::CLONE_NEWNET).expect("enter the namespace");
-    }
-
-    /// Runs something on this machine. Threads and processes that it starts stay there.
-    pub(crate) fn on<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
-        let inside = || {
-            self.enter();
-            run()
-        };
-        let done = std::thread::scope(|scope| scope.spawn(inside).join());
-        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    }
-
-    pub(crate) fn run(&self, program: &str, words: &str) -> String {
-        let output = self.on(|| {
-            let output = Command::new(program).args(words.split_whitespace()).output();
-            output.unwrap_or_else(|e| panic!("{program} is missing (scripts/setup test): {e}"))
-        });
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{program} {words}: {said}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    pub(crate) fn ip(&self, words: &str) -> String {
-        self.run("ip", words)
-    }
-
-    fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
-    }
-
-    /// Drops or passes the gossip that arrives.
-    pub(crate) fn block_gossip(&self, blocked: bool) {
-        if blocked {
-            self.run("nft", "add table inet block");
-            self.run("nft", "add chain inet block gossip { type filter hook input priority 0 ; }");
-            self.run("nft", &format!("add rule inet block gossip udp dport {GOSSIP_PORT} drop"));
-        } else {
-            self.run("nft", "delete table inet block");
-        }
+/// Drops or passes the gossip that arrives at a machine.
+fn block_gossip(machine: &Machine, blocked: bool) {
+    if blocked {
+        machine.run("nft", "add table inet block");
+        machine.run("nft", "add chain inet block gossip { type filter hook input priority 0 ; }");
+        let rule = format!("add rule inet block gossip udp dport {GOSSIP_PORT} drop");
+        machine.run("nft", &rule);
+    } else {
+        machine.run("nft", "delete table inet block");
     }
 }
 
@@ -383,7 +334,7 @@ impl Segment {
 
     pub(crate) fn block_gossip(&self, blocked: bool) {
         for node in &self.nodes {
-            node.host.machine.block_gossip(blocked);
+            block_gossip(&node.host.machine, blocked);
         }
     }
 
