@@ -40,7 +40,34 @@ pub(crate) struct AnnouncementLists {
 pub(crate) struct AnnouncementsView {
     sessions: Vec<SessionView>,
     addresses: Vec<AnnouncedView>,
+    /// What speakers say that does not work on their nodes.
+    troubles: Vec<TroubleView>,
     notes: Vec<String>,
+}
+
+/// What does not work on a node.
+#[derive(Debug, PartialEq, Serialize)]
+struct TroubleView {
+    node: Arc<str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    message: Arc<str>,
+}
+
+impl TroubleView {
+    fn of(report: &SpeakerReport) -> impl Iterator<Item = Self> {
+        let view = |address, message| Self { node: report.node.clone(), address, message };
+        let links = &report.links;
+        let conflicts = links.conflicts.iter().map(move |(address, host)| {
+            let message = format!(
+                "host {host} claims {address} and is no speaker of this cluster; the node leaves the address alone \
+                 while the host answers"
+            );
+            view(Some(*address), message.into())
+        });
+        let troubles = links.troubles.iter().map(move |trouble| view(None, trouble.clone()));
+        conflicts.chain(troubles)
+    }
 }
 
 /// The session of a node with a BGPPeer.
@@ -125,7 +152,8 @@ impl AnnouncementsView {
             }
         }
         let addresses = by_address.into_values().collect();
-        Self { sessions, addresses, notes: lists.notes.clone() }
+        let troubles = lists.reports.iter().flat_map(TroubleView::of).collect();
+        Self { sessions, addresses, troubles, notes: lists.notes.clone() }
     }
 }
 
@@ -178,6 +206,10 @@ fn why(address: IpAddr, machines: &[announce::Announcements]) -> ProblemView {
     let nearest = said
         .map(|it| match it.why {
             Some((why, problem)) => (Some(why), problem),
+            None if it.peers.is_empty() => {
+                let message = format!("no node owns {address} on its links yet");
+                (None, Problem::new(Reason::NotServed, message))
+            }
             None => {
                 let message =
                     format!("no session with a peer that is told {address} is established");
@@ -242,7 +274,8 @@ impl View for AnnouncementsView {
             let message = it.message.as_deref()?;
             Some(format!("BGPPeer {} at node {}: {message}", it.peer, it.node))
         });
-        let broken: Vec<_> = broken.collect();
+        let troubles = self.troubles.iter().map(|it| format!("node {}: {}", it.node, it.message));
+        let broken: Vec<_> = broken.chain(troubles).collect();
         if !silent.is_empty() || !broken.is_empty() {
             out.push_str("\nProblems:\n");
         }
@@ -345,6 +378,24 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("BGPPeer tor at node a: refused"), "{text}");
+    }
+
+    #[test]
+    fn owners_on_links_are_shown_and_what_speakers_say_does_not_work() {
+        use bowline_core::report::speaker::OnLinks;
+        let address: IpAddr = [192, 0, 2, 1].into();
+        let links = OnLinks {
+            conflicts: [([192, 0, 2, 2].into(), "02:00:00:00:99:99".into())].into(),
+            troubles: vec!["nft is missing".into()],
+            ..OnLinks::default()
+        };
+        let owner = SpeakerReport::new("b".into(), "1".into(), [].into(), [], [address]);
+        let mut lists = lists(true);
+        lists.reports.push(owner.on_links(links));
+        let text = AnnouncementsView::of(&lists).text();
+        assert!(text.contains("192.0.2.1  L2, BGP  a, b   tor"), "{text}");
+        assert!(text.contains("node b: host 02:00:00:00:99:99 claims 192.0.2.2"), "{text}");
+        assert!(text.contains("node b: nft is missing"), "{text}");
     }
 
     #[test]

@@ -37,6 +37,9 @@ pub(super) struct Roles {
     tasks: Vec<JoinHandle<()>>,
     pods: Option<JoinHandle<()>>,
     failed: mpsc::Receiver<anyhow::Error>,
+    /// Whether a speaker puts addresses on this machine.
+    #[cfg(feature = "speaker")]
+    announces: bool,
     /// The demo's members, as far as agents have reported them.
     pub(super) demo: Option<Served>,
     /// All changes since the start.
@@ -128,7 +131,18 @@ impl Roles {
         ];
         #[cfg(feature = "speaker")]
         tasks.extend(speaker.map(|it| watched("the speaker", it, &context, &failure)));
-        Ok(Self { context, stop, stop_pods, tasks, pods, failed, demo, changes })
+        Ok(Self {
+            context,
+            stop,
+            stop_pods,
+            tasks,
+            pods,
+            failed,
+            #[cfg(feature = "speaker")]
+            announces: up.speaker,
+            demo,
+            changes,
+        })
     }
 
     /// Resolves when a role has ended by itself, with the reason.
@@ -144,6 +158,11 @@ impl Roles {
         let _ = self.stop.send(true);
         for task in self.tasks {
             let _ = task.await;
+        }
+        // Nothing listens any more at the addresses that the speaker put on the machine.
+        #[cfg(feature = "speaker")]
+        if self.announces {
+            speaker::sweep().await;
         }
         let _ = self.stop_pods.send(true);
         if let Some(pods) = self.pods {
