@@ -1,17 +1,13 @@
 //! Tests the import of MetalLB's pools, over the embedded API with MetalLB's own definition of
 //! their kind.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{cluster, create};
 use bowline_api::AddressPool;
 use bowline_runtime::metallb::{Import, ImportError, Kept, import};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use support::{cluster, create};
 
 const NAMESPACE: &str = "metallb-system";
 
@@ -213,7 +209,7 @@ async fn nothing_is_taken_over_while_the_controller_of_metallb_runs() {
     assert_eq!(pools(&client).await, json!({}));
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     pods.delete("controller-7d5f", &DeleteParams::default().grace_period(0)).await.unwrap();
-    support::eventually("the Pod gone", || async {
+    crate::support::eventually("the Pod gone", || async {
         let left = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         if left.items.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
