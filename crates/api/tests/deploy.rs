@@ -261,7 +261,7 @@ fn nobody_may_do_more_than_this() {
                 "list,watch,patch addresspools.bowline.dev".to_owned(),
                 "patch addresspools/status.bowline.dev".to_owned(),
                 "get,list,watch,create,update,delete addresses.bowline.dev".to_owned(),
-                "update addresses/status.bowline.dev".to_owned(),
+                "update,patch addresses/status.bowline.dev".to_owned(),
                 "get,list,watch,patch externalips.bowline.dev".to_owned(),
                 "patch externalips/status.bowline.dev".to_owned(),
                 "list,watch bgppeers.bowline.dev".to_owned(),
