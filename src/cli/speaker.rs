@@ -62,7 +62,7 @@ impl Speaker {
         let node = node.context("this host has no name: give --node-name")?;
         role::run(Some(self.admin.address()), async |context| {
             let client = self.connect.client().await?;
-            let announcer = Routers::new(&node);
+            let announcer = Routers::new(&node, &context.metrics);
             let options = SpeakerOptions {
                 node,
                 namespace: self.connect.system.name,

@@ -10,3 +10,4 @@
 mod bgp;
 mod router;
 mod stage;
+mod told;

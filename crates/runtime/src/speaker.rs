@@ -12,6 +12,7 @@ mod agents;
 mod announcer;
 mod bgp;
 mod health;
+mod metrics;
 mod reporter;
 mod watches;
 
@@ -24,6 +25,7 @@ use bowline_core::announce::{Announcements, Effect, Event};
 use bowline_core::report::speaker::SpeakerReport;
 use health::Checks;
 use kube::Client;
+use metrics::Gauges;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -99,6 +101,7 @@ pub async fn run<A: Announcer>(
         report,
         version: options.version.as_str().into(),
         node,
+        gauges: Gauges::new(&context.metrics),
         completes: None,
         reports_at: None,
     };
@@ -125,6 +128,8 @@ pub async fn run<A: Announcer>(
         }
         if !is_ready && speaker.machine.is_synced() {
             is_ready = true;
+            speaker.gauges.synced();
+            speaker.report_soon();
             context.readiness.reached(first_view);
         }
     }
@@ -141,6 +146,7 @@ struct Speaker<A> {
     report: watch::Sender<SpeakerReport>,
     version: Arc<str>,
     node: Arc<str>,
+    gauges: Gauges,
     /// When to tell routers that everything is announced.
     completes: Option<Instant>,
     /// When to report.
@@ -151,7 +157,12 @@ impl<A: Announcer> Speaker<A> {
     fn hear(&mut self, batch: impl Iterator<Item = Heard>) {
         for heard in batch {
             match heard {
-                Heard::Event(event) => self.machine.handle(event),
+                Heard::Event(event) => {
+                    if matches!(event, Event::Agent(..)) {
+                        self.report_soon();
+                    }
+                    self.machine.handle(event);
+                }
                 Heard::Password(secret, password) => self.announcer.password(secret, password),
             }
         }
@@ -193,7 +204,9 @@ impl<A: Announcer> Speaker<A> {
                 self.announcer.sessions(),
                 self.machine.told(),
                 self.announcer.owned(),
-            );
+            )
+            .hearing(self.machine.agents().cloned());
+            self.gauges.show(&now);
             self.report.send_if_modified(|report| {
                 let changed = *report != now;
                 *report = now;

@@ -161,7 +161,7 @@ fn speaker(
 ) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + Send + use<>> {
     let node = up.node_name.clone().or_else(bowline_runtime::roles::host_name);
     let node = node.context("this host has no name: give --node-name")?;
-    let announcer = Routers::new(&node);
+    let announcer = Routers::new(&node, &context.metrics);
     let options = SpeakerOptions {
         node,
         namespace: up.old.clone().or(up.system.clone()),

@@ -415,6 +415,11 @@ impl Announcements {
         node.leaving || node.excluded || node.cordoned
     }
 
+    /// The load balancers of which an agent on this node says what is open.
+    pub fn agents(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.agents.keys()
+    }
+
     /// The announced addresses, each with the peers that are told. O(n): for the report.
     pub fn told(&self) -> impl Iterator<Item = (IpAddr, BTreeSet<Arc<str>>)> {
         self.addresses.iter().filter(|(_, entry)| !entry.decided.routes.is_empty()).map(

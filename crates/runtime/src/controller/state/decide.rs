@@ -300,6 +300,7 @@ impl State {
         outbox.enqueue_all(boards.services.keys().map(consumer(ConsumerKind::Service)));
         outbox.enqueue_all(boards.ingresses.keys().map(consumer(ConsumerKind::Ingress)));
         outbox.enqueue_all(self.kinds.targets());
+        outbox.enqueue_all(self.announced.addresses().map(Target::Announced));
         outbox.enqueue_all(boards.claims.keys().cloned().map(Target::Claim));
         let load_balancers: BTreeSet<_> = boards
             .load_balancers
