@@ -269,7 +269,11 @@ fn nobody_may_do_more_than_this() {
         ),
         (
             "bowline-import-metallb",
-            vec!["list ipaddresspools.metallb.io".to_owned(), "list pods".to_owned()],
+            vec![
+                "list ipaddresspools,l2advertisements,bgpadvertisements,bgppeers,bfdprofiles,communities.metallb.io"
+                    .to_owned(),
+                "list pods".to_owned(),
+            ],
         ),
         (
             "bowline-provisioner",
@@ -320,7 +324,10 @@ fn nobody_may_do_more_than_this() {
                 "create,patch events".to_owned(),
             ],
         ),
-        ("cluster bowline-import-metallb", vec!["get,create addresspools.bowline.dev".to_owned()]),
+        (
+            "cluster bowline-import-metallb",
+            vec!["get,create addresspools,advertisements,bgppeers.bowline.dev".to_owned()],
+        ),
         (
             "cluster bowline-proxy",
             vec![

@@ -22,6 +22,7 @@ mod bind;
 mod certificate;
 mod dial;
 mod janitor;
+mod machine;
 pub mod net;
 pub mod page;
 mod wait;
@@ -66,6 +67,7 @@ pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
 #[cfg(feature = "cluster")]
 pub use link::Link;
+pub use machine::Machine;
 #[cfg(feature = "cluster")]
 pub use metallb::METALLB;
 #[cfg(feature = "cluster")]
