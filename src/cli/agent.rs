@@ -83,6 +83,11 @@ pub(super) struct Agent {
     #[arg(help_heading = "Process")]
     sockets: PathBuf,
 
+    /// The node on which it runs, for its report: `bowline doctor` sees whether its speaker hears it
+    /// [default: $NODE_NAME]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME", help_heading = "Process")]
+    node_name: Option<String>,
+
     #[command(flatten)]
     grace: GraceFlag,
 
@@ -164,6 +169,7 @@ impl Agent {
                 state: self.state,
                 cluster: Some(cluster),
                 sockets: Some(self.sockets),
+                node: self.node_name.filter(|name| !name.is_empty()),
                 members,
                 carrier: Some(self.driver.into()),
                 ..AgentOptions::new(load_balancer.clone())

@@ -134,7 +134,8 @@ impl Move {
     async fn reports(&self, client: &Client) -> anyhow::Result<Vec<SpeakerReport>> {
         let api: Api<Lease> = Api::namespaced(client.clone(), &self.connect.system.name);
         let leases = api.list(&ListParams::default()).await.map_err(read_failed)?;
-        Ok(leases.items.iter().filter_map(live_speaker).collect())
+        let now = Timestamp::now();
+        Ok(leases.items.iter().filter_map(|it| live_speaker(it, now)).collect())
     }
 
     fn failed(&self, why: &Moving) -> anyhow::Error {

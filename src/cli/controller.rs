@@ -50,8 +50,8 @@ pub(super) struct Controller {
     )]
     leader_elect: bool,
 
-    /// Before it starts, make an AddressPool for each IPAddressPool of MetalLB in this namespace,
-    /// unless one of that name exists. Does not start while MetalLB's own controller runs there
+    /// Before it starts, make AddressPools, Advertisements and BGPPeers for MetalLB's objects in this
+    /// namespace, unless they exist. Does not start while MetalLB's own controller runs there
     #[arg(
         long,
         value_name = "NAMESPACE",
@@ -134,13 +134,14 @@ impl Controller {
                 version: version::BUILD.to_owned(),
                 ..ControllerOptions::default()
             };
+            let ours = options.namespace.clone();
             let stopped = context.clone();
             let run = controller::run(client.clone(), options, context);
             Ok(async move {
                 if let Some(namespace) = &self.import_metallb {
                     let import = tokio::select! {
                         () = stopped.stopped() => return Ok(()),
-                        import = metallb::import(&client, namespace) => import?,
+                        import = metallb::import(&client, namespace, &ours) => import?,
                     };
                     metallb::tell(namespace, import.as_ref());
                 }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// Check an installation, and say for each finding what helps.
 ///
 /// Looks at Bowline's kinds, the rights of its controllers and agents, the leader, the agents and their versions,
-/// pools that overlap, addresses that no agent serves, and clocks. Changes nothing. Exits with 1 if something is
+/// pools that overlap, addresses that no agent serves, speakers and their sessions, and clocks. Changes nothing. Exits with 1 if something is
 /// wrong, and with 0 if not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\

@@ -8,22 +8,24 @@ use anyhow::bail;
 use bowline_core::key::ObjectKey;
 use std::str::FromStr;
 
-/// Explain where a Service, an Ingress, a claim or a load balancer is, or why it is not served.
+/// Explain where a Service, an Ingress, a claim, a load balancer or an address is, or why it is not served.
 ///
 /// Shows how its load balancer was found, where it listens, its rules, pools and members, what was
 /// refused and why, and whether the agent has applied it; an agent whose admin endpoint can be reached
 /// from here is asked how it is now. For a pending claim it shows why the
-/// claim does not get each of the load balancers.
+/// claim does not get each of the load balancers. Where speakers run it shows which nodes announce its
+/// addresses, by which protocol and to which peers, or why none does.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   bowline explain service/web -n shop
   bowline explain ing/web -n shop -o json
   bowline explain lb/local
-  bowline explain lbc/web -n shop")]
+  bowline explain lbc/web -n shop
+  bowline explain address/203.0.113.10")]
 pub(super) struct Explain {
-    /// What to explain: service/NAME (svc), ingress/NAME (ing), loadbalancer/NAME (lb) or
-    /// loadbalancerclaim/NAME (lbc)
+    /// What to explain: service/NAME (svc), ingress/NAME (ing), loadbalancer/NAME (lb),
+    /// loadbalancerclaim/NAME (lbc) or address/ADDRESS
     #[arg(value_name = "KIND/NAME")]
     object: Object,
 
@@ -46,7 +48,8 @@ impl FromStr for Object {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const FORM: &str = "write service/NAME, ingress/NAME, loadbalancer/NAME or lbc/NAME";
+        const FORM: &str =
+            "write service/NAME, ingress/NAME, loadbalancer/NAME, lbc/NAME or address/ADDRESS";
         let (kind, name) = text.split_once('/').ok_or(FORM)?;
         if name.is_empty() || name.contains('/') {
             return Err(FORM.to_owned());
@@ -58,6 +61,7 @@ impl FromStr for Object {
             "ingress" | "ingresses" | "ing" => Subject::Ingress,
             "loadbalancer" | "loadbalancers" | "lb" => Subject::LoadBalancer,
             "loadbalancerclaim" | "loadbalancerclaims" | "lbc" => Subject::Claim,
+            "address" | "addresses" | "addr" => Subject::Address,
             _ => return Err(format!("{kind:?} cannot be explained; {FORM}")),
         };
         Ok(Self { subject, name: name.to_owned() })
@@ -70,7 +74,7 @@ impl Explain {
         look.block_on(async |look, client| {
             let facts = look.facts_about(&client, namespace.as_deref()).await?;
             let namespace = match object.subject {
-                Subject::LoadBalancer => String::new(),
+                Subject::LoadBalancer | Subject::Address => String::new(),
                 _ => namespace.unwrap_or_else(|| client.default_namespace().to_owned()),
             };
             let key = ObjectKey::new(namespace, object.name.as_str());
@@ -79,6 +83,9 @@ impl Explain {
                     Subject::LoadBalancer => {
                         bail!("there is no load balancer {key}; see bowline status")
                     }
+                    Subject::Address => bail!(
+                        "no object has the address {key}, and it does not rest; see bowline status --addresses"
+                    ),
                     subject => bail!("there is no {subject:?} {key}; name its namespace with -n"),
                 }
             };
@@ -102,6 +109,7 @@ mod tests {
         assert_eq!(read("ingress.networking.k8s.io/web"), object(Subject::Ingress, "web"));
         assert_eq!(read("loadbalancer.bowline.dev/edge"), object(Subject::LoadBalancer, "edge"));
         assert_eq!(read("lbc/web"), object(Subject::Claim, "web"));
+        assert_eq!(read("address/2001:db8::1"), object(Subject::Address, "2001:db8::1"));
         for wrong in ["web", "pod/web", "svc/", "svc/a/b", ""] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

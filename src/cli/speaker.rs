@@ -7,7 +7,7 @@ use super::role::{self, AdminFlag};
 use super::version;
 use anyhow::Context as _;
 use bowline_runtime::roles::host_name;
-use bowline_runtime::speaker::{self, Network, Routers, SpeakerOptions};
+use bowline_runtime::speaker::{self, Network, SpeakerOptions};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl Speaker {
         let node = node.context("this host has no name: give --node-name")?;
         role::run(Some(self.admin.address()), async |context| {
             let client = self.connect.client().await?;
-            let announcer = Network::new(&node, Routers::new(&node), &context.metrics);
+            let announcer = Network::new(&node, &context.metrics);
             let options = SpeakerOptions {
                 node,
                 namespace: self.connect.system.name,

@@ -139,7 +139,7 @@ pub(super) fn views(addresses: &[Address], now: Timestamp) -> Vec<AddressView> {
 impl AddressView {
     /// None: its name is no address, so the leader did not create it.
     fn of(object: &Address, now: Timestamp) -> Option<Self> {
-        let AddressStatus { state, until } = object.status.clone().unwrap_or_default();
+        let AddressStatus { state, until, .. } = object.status.clone().unwrap_or_default();
         let until = until.map(|time| time.0);
         Some(Self {
             address: address_of_name(object.metadata.name.as_deref()?)?,

@@ -8,11 +8,11 @@ use super::words::{bullet, columns};
 use bowline_api::address::address_of_name;
 use bowline_api::{Address, AddressPool, Advertisement, BGPPeer, convert};
 use bowline_core::ObjectKey;
-use bowline_core::announce::{self, Event, Kind, Object, WhyNot};
-use bowline_core::outcome::{Problem, Reason};
+use bowline_core::announce::{self, Event, Kind, Listening, Object, WhyNot};
+use bowline_core::outcome::{Problem, Reason, quote};
 use bowline_core::remedy;
 use bowline_core::report::speaker::SpeakerReport;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{self, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub(crate) struct AnnouncementLists {
     pub(crate) advertisements: Vec<Advertisement>,
     pub(crate) peers: Vec<BGPPeer>,
     pub(crate) pools: Vec<AddressPool>,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<v1::Node>,
     pub(crate) services: Vec<Service>,
     pub(crate) slices: Vec<EndpointSlice>,
     /// Of the speakers that live.
@@ -82,25 +82,25 @@ struct SessionView {
 }
 
 /// An address.
-#[derive(Debug, PartialEq, Serialize)]
-struct AnnouncedView {
-    address: IpAddr,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct AnnouncedView {
+    pub(super) address: IpAddr,
     /// The node that owns it on its links.
     #[serde(skip_serializing_if = "Option::is_none")]
-    owner: Option<Arc<str>>,
+    pub(super) owner: Option<Arc<str>>,
     /// The nodes that announce it by BGP, each with the peers that are told.
-    bgp: BTreeMap<Arc<str>, Vec<Arc<str>>>,
+    pub(super) bgp: BTreeMap<Arc<str>, Vec<Arc<str>>>,
     /// Why no node announces it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<ProblemView>,
+    pub(super) problem: Option<ProblemView>,
 }
 
-#[derive(Debug, PartialEq, Serialize)]
-struct ProblemView {
-    reason: Reason,
-    message: Arc<str>,
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct ProblemView {
+    pub(super) reason: Reason,
+    pub(super) message: Arc<str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<&'static str>,
+    pub(super) remedy: Option<&'static str>,
 }
 
 impl AnnouncementsView {
@@ -120,46 +120,108 @@ impl AnnouncementsView {
             })
             .collect();
         sessions.sort_by(|one, other| (&one.peer, &one.node).cmp(&(&other.peer, &other.node)));
-        let addresses: BTreeSet<IpAddr> = lists
-            .addresses
-            .iter()
-            .filter_map(|it| address_of_name(it.metadata.name.as_deref().unwrap_or_default()))
-            .collect();
-        let mut by_address: BTreeMap<IpAddr, AnnouncedView> = addresses
-            .into_iter()
-            .map(|address| {
-                let view =
-                    AnnouncedView { address, owner: None, bgp: BTreeMap::new(), problem: None };
-                (address, view)
-            })
-            .collect();
-        for report in &lists.reports {
-            for (address, peers) in report.by_bgp() {
-                if let Some(view) = by_address.get_mut(&address) {
-                    view.bgp.insert(report.node.clone(), peers.to_vec());
-                }
-            }
-            for address in report.owned() {
-                if let Some(view) = by_address.get_mut(&address) {
-                    view.owner = Some(report.node.clone());
-                }
-            }
-        }
-        let machines = lists.machines();
-        for view in by_address.values_mut() {
-            if view.bgp.is_empty() && view.owner.is_none() {
-                view.problem = Some(why(view.address, &machines));
-            }
-        }
-        let addresses = by_address.into_values().collect();
+        let addresses = announced(lists.recorded(), &lists.reports, &lists.objects());
         let troubles = lists.reports.iter().flat_map(TroubleView::of).collect();
         Self { sessions, addresses, troubles, notes: lists.notes.clone() }
     }
 }
 
+/// Where these addresses are announced. `objects` are those that decide about them.
+pub(super) fn announced(
+    addresses: BTreeSet<IpAddr>,
+    reports: &[SpeakerReport],
+    objects: &[Object],
+) -> Vec<AnnouncedView> {
+    let view = |address| {
+        let view = AnnouncedView { address, owner: None, bgp: BTreeMap::new(), problem: None };
+        (address, view)
+    };
+    let mut views: BTreeMap<IpAddr, AnnouncedView> = addresses.into_iter().map(view).collect();
+    for report in reports {
+        for (address, peers) in report.by_bgp() {
+            if let Some(view) = views.get_mut(&address) {
+                view.bgp.insert(report.node.clone(), peers.to_vec());
+            }
+        }
+        for address in report.owned() {
+            if let Some(view) = views.get_mut(&address) {
+                view.owner = Some(report.node.clone());
+            }
+        }
+    }
+    let silent = |it: &AnnouncedView| it.bgp.is_empty() && it.owner.is_none();
+    if views.values().any(silent) {
+        let mut nodes: Vec<_> = reports.iter().map(|it| Node::of(it, objects)).collect();
+        for view in views.values_mut().filter(|it| silent(it)) {
+            view.problem = Some(why(view.address, &mut nodes));
+        }
+    }
+    views.into_values().collect()
+}
+
+/// A node with a speaker: its report, and the machine that decides as the speaker does.
+struct Node<'a> {
+    report: &'a SpeakerReport,
+    machine: announce::Announcements,
+}
+
+impl<'a> Node<'a> {
+    fn of(report: &'a SpeakerReport, objects: &[Object]) -> Self {
+        let mut machine = announce::Announcements::new(report.node.clone());
+        objects.iter().cloned().for_each(|object| machine.handle(Event::Apply(object)));
+        Kind::ALL.into_iter().for_each(|kind| machine.handle(Event::Done(kind)));
+        machine.take();
+        Self { report, machine }
+    }
+
+    /// All agents whom the speaker hears have this address open, or none.
+    fn hear(&mut self, open: Option<IpAddr>) {
+        for agent in &self.report.agents {
+            let listening = || Listening { open: true, ..Listening::default() };
+            let open = open.map(|address| BTreeMap::from([(address, listening())]));
+            self.machine.handle(Event::Agent(agent.clone(), open));
+        }
+        self.machine.handle(Event::Present(open.into_iter().collect()));
+        self.machine.take();
+    }
+
+    /// Why it does not announce an address.
+    fn why(&mut self, address: IpAddr) -> Option<(Option<WhyNot>, Problem)> {
+        let unserved = self.machine.announced(address)?.why;
+        // What agents have open is known from what their speaker does: where it tells peers, they are open.
+        self.hear(Some(address));
+        let served = self.machine.announced(address).and_then(|it| it.why);
+        self.hear(None);
+        let node = &self.report.node;
+        Some(match (served, unserved) {
+            (Some((why, problem)), _) => (Some(why), problem),
+            (None, _) if self.report.tells(address) => {
+                let message =
+                    format!("no session with a peer that is told {address} is established");
+                (None, Problem::new(Reason::SessionsDown, message))
+            }
+            (None, Some((why, problem))) => (Some(why), problem),
+            (None, None) => {
+                let message = format!(
+                    "the speaker of node {} does not announce {address}: no endpoint there, as kube-proxy says, or \
+                     another node has it",
+                    quote(node)
+                );
+                (Some(WhyNot::NotServed), Problem::new(Reason::NotServed, message))
+            }
+        })
+    }
+}
+
 impl AnnouncementLists {
-    /// The machine of each node with a speaker, with all that is known.
-    fn machines(&self) -> Vec<announce::Announcements> {
+    /// The addresses that are recorded.
+    fn recorded(&self) -> BTreeSet<IpAddr> {
+        let names = self.addresses.iter().filter_map(|it| it.metadata.name.as_deref());
+        names.filter_map(address_of_name).collect()
+    }
+
+    /// All that decides about announcements.
+    pub(super) fn objects(&self) -> Vec<Object> {
         let addresses = self.addresses.iter().filter_map(convert::record).map(Object::Address);
         let advertisements = self
             .advertisements
@@ -181,41 +243,22 @@ impl AnnouncementLists {
             Object::Service(key, service)
         });
         let slices = self.slices.iter().map(|it| Object::Slice(convert::slice(it)));
-        let all: Vec<_> = addresses
+        addresses
             .chain(advertisements)
             .chain(peers)
             .chain(pools)
             .chain(nodes)
             .chain(services)
             .chain(slices)
-            .collect();
-        let machine = |report: &SpeakerReport| {
-            let mut machine = announce::Announcements::new(report.node.clone());
-            all.iter().cloned().for_each(|object| machine.handle(Event::Apply(object)));
-            Kind::ALL.into_iter().for_each(|kind| machine.handle(Event::Done(kind)));
-            machine.take();
-            machine
-        };
-        self.reports.iter().map(machine).collect()
+            .collect()
     }
 }
 
 /// Why no node announces an address: the reason of the node that is nearest to it.
-fn why(address: IpAddr, machines: &[announce::Announcements]) -> ProblemView {
-    let said = machines.iter().filter_map(|machine| machine.announced(address));
-    let nearest = said
-        .map(|it| match it.why {
-            Some((why, problem)) => (Some(why), problem),
-            None if it.peers.is_empty() => {
-                let message = format!("no node owns {address} on its links yet");
-                (None, Problem::new(Reason::NotServed, message))
-            }
-            None => {
-                let message =
-                    format!("no session with a peer that is told {address} is established");
-                (None, Problem::new(Reason::SessionsDown, message))
-            }
-        })
+fn why(address: IpAddr, nodes: &mut [Node<'_>]) -> ProblemView {
+    let nearest = nodes
+        .iter_mut()
+        .filter_map(|node| node.why(address))
         .max_by_key(|(why, _)| why.map_or((1, WhyNot::NoPeer), |why| (0, why)));
     let problem = nearest.map(|(_, problem)| problem).unwrap_or_else(|| {
         Problem::new(Reason::NoSpeaker, format!("no speaker runs that could announce {address}"))

@@ -6,6 +6,7 @@ mod clocks;
 mod kinds;
 mod processes;
 mod rights;
+mod speakers;
 
 use super::facts::Facts;
 use super::list::ListError;
@@ -20,6 +21,7 @@ use kinds::kinds;
 use processes::{agents, leader, versions};
 use rights::rights;
 use serde::Serialize;
+use speakers::speakers;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most things of one sort that are named; the others are counted.
@@ -98,6 +100,7 @@ pub(super) enum Check {
     Versions,
     Pools,
     Addresses,
+    Speakers,
     Clocks,
 }
 
@@ -141,6 +144,8 @@ impl Diagnosis {
         match &installation.facts {
             Ok(facts) => {
                 let (leases, balancers) = ("leases", "loadbalancers.bowline.dev");
+                let (advertisements, peers) =
+                    ("advertisements.bowline.dev", "bgppeers.bowline.dev");
                 let known = |check, needs: &[&str], results: &dyn Fn() -> Vec<Checked>| {
                     installation.unless_hidden(check, needs, results)
                 };
@@ -151,6 +156,9 @@ impl Diagnosis {
                     pools(installation.pools.as_deref()),
                     known(Check::Addresses, &[leases, balancers, "addresses.bowline.dev"], &|| {
                         addresses(facts)
+                    }),
+                    known(Check::Speakers, &[leases, advertisements, peers, balancers], &|| {
+                        speakers(facts, &installation.leases, installation.now)
                     }),
                 ];
                 checks.extend(results.into_iter().flatten());

@@ -1,6 +1,8 @@
 //! Why a Service, an Ingress, a claim or a load balancer is where it is, as values: what `bowline explain -o json`
 //! prints. Pure.
 
+use super::address_explanation::AddressExplanation;
+use super::announcing::AnnouncingView;
 use super::chain::ChainView;
 use super::claim::ClaimView;
 use super::facts::{Agent, Facts};
@@ -26,6 +28,7 @@ pub(crate) enum Subject {
     Ingress,
     LoadBalancer,
     Claim,
+    Address,
 }
 
 /// An explanation.
@@ -35,6 +38,7 @@ pub(crate) enum Explanation {
     Consumer(Box<ConsumerView>),
     LoadBalancer(Box<LoadBalancerView>),
     Claim(Box<ClaimView>),
+    Address(Box<AddressExplanation>),
 }
 
 /// Where a Service or Ingress is, or why it is nowhere.
@@ -73,6 +77,9 @@ pub(crate) struct ConsumerView {
     pub(super) recorded: Option<RecordedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) applied: Option<AppliedView>,
+    /// Who announces its addresses. None: no Address object records them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) announcing: Option<AnnouncingView>,
     pub(super) notes: Vec<String>,
 }
 
@@ -191,8 +198,11 @@ impl Explanation {
                 Some(Self::Consumer(Box::new(consumer(facts, ConsumerKind::Ingress, key))))
             }
             Subject::LoadBalancer => LoadBalancerView::of(facts, &key.name)
-                .map(|view| Self::LoadBalancer(Box::new(view))),
+                .map(|view| Self::LoadBalancer(Box::new(view.announced(facts)))),
             Subject::Claim => ClaimView::of(facts, key).map(|view| Self::Claim(Box::new(view))),
+            Subject::Address => {
+                AddressExplanation::of(facts, &key.name).map(|view| Self::Address(Box::new(view)))
+            }
             Subject::Service | Subject::Ingress => None,
         }
     }
@@ -204,6 +214,7 @@ impl View for Explanation {
             Self::Consumer(_) => "ConsumerExplanation",
             Self::LoadBalancer(_) => "LoadBalancerExplanation",
             Self::Claim(_) => "ClaimExplanation",
+            Self::Address(_) => "AddressExplanation",
         }
     }
 
@@ -212,6 +223,7 @@ impl View for Explanation {
             Self::Consumer(view) => explain_text::consumer(view),
             Self::LoadBalancer(view) => explain_text::load_balancer(view),
             Self::Claim(view) => view.text(),
+            Self::Address(view) => view.text(),
         }
     }
 }
@@ -238,6 +250,7 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
         problems: Vec::new(),
         recorded: None,
         applied: None,
+        announcing: None,
         notes: facts.notes.clone(),
     };
     let words = why::words(facts, kind, key);
@@ -309,6 +322,11 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
             view.applied = Some(applied);
         }
     }
+    // The address of a load balancer is announced for all that it carries.
+    view.announcing = AnnouncingView::of_points(facts, &view.addresses);
+    let alone = view.state == StateView::Alone;
+    view.problems
+        .extend(view.announcing.iter().flat_map(|announcing| announcing.problems(facts, alone)));
     view
 }
 

@@ -3,7 +3,7 @@
 use super::addresses::{AddressView, ConditionView};
 use super::addresses_text::{left, told, who};
 use super::chain::{AskView, ChainView, What};
-use super::explain::{ConsumerView, ListenerView, PoolView, RecordedView, StateView};
+use super::explain::{ConsumerView, ListenerView, PoolView, ProblemView, RecordedView, StateView};
 use super::now;
 use super::status::{AppliedView, ConsumerName, LoadBalancerView};
 use super::status_text::{applied, consumers, notes, refusal, unlisted};
@@ -38,11 +38,14 @@ pub(super) fn consumer(view: &ConsumerView) -> String {
     if let Some(chain) = &view.address {
         address(&mut out, chain, &view.object);
     }
+    if let Some(announcing) = &view.announcing {
+        announcing.rows(&mut out);
+    }
     if view.state == StateView::Planned {
         planned(&mut out, view);
     }
     if view.state != StateView::NotOurs {
-        problems(&mut out, view);
+        listed_problems(&mut out, &view.problems, view.remedy.as_ref());
     }
     notes(&mut out, &view.notes);
     out
@@ -173,17 +176,17 @@ fn pool_text(pool: &PoolView) -> String {
     out
 }
 
-fn problems(out: &mut String, view: &ConsumerView) {
+/// The problems, with what helps unless the headline says so already.
+pub(super) fn listed_problems(out: &mut String, problems: &[ProblemView], told: Option<&String>) {
     out.push('\n');
-    if view.problems.is_empty() {
+    if problems.is_empty() {
         row(out, "Problems", "none");
         return;
     }
     out.push_str("  Problems\n");
-    for problem in &view.problems {
+    for problem in problems {
         bullet(out, "    - ", &format!("{}: {}", problem.reason, problem.message));
-        if let Some(remedy) = problem.remedy.as_ref().filter(|it| view.remedy.as_ref() != Some(it))
-        {
+        if let Some(remedy) = problem.remedy.as_ref().filter(|it| told != Some(*it)) {
             bullet(out, "      What helps: ", remedy);
         }
     }
@@ -201,6 +204,15 @@ pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     let addresses: Vec<String> = view.addresses.iter().map(ToString::to_string).collect();
     let addresses = if addresses.is_empty() { "none yet".to_owned() } else { addresses.join(", ") };
     row(&mut out, "Addresses", &addresses);
+    if let Some(announcing) = &view.announcing {
+        announcing.rows(&mut out);
+        for problem in &view.unannounced {
+            row(&mut out, "Problem", &format!("{}: {}", problem.reason, problem.message));
+            if let Some(remedy) = &problem.remedy {
+                row(&mut out, "What helps", remedy);
+            }
+        }
+    }
     if let Some(told) = &view.waits {
         row(&mut out, "Waits", &format!("{}: {}", told.reason, told.message));
         row(&mut out, "What helps", told.remedy.unwrap_or("see what the leader says"));

@@ -1,11 +1,13 @@
 //! Facts about a cluster from its lists: what the planner decides about them, what is recorded, and what
 //! agents report. Pure.
 
+mod announcing;
 mod processes;
 mod recorded;
 mod settings;
 mod telling;
 
+pub(super) use announcing::Announcing;
 pub(super) use processes::{Agent, Agents, Holder};
 pub(super) use recorded::Recorded;
 
@@ -46,6 +48,7 @@ pub(crate) struct Facts {
     pub(super) slices: Vec<objects::Slice>,
     pub(super) nodes: Vec<objects::Node>,
     pub(super) addresses: Vec<Address>,
+    pub(super) announcing: Announcing,
     /// The decisions about addresses. None: pools cannot be read.
     pub(super) pooled: Option<Pooled>,
     /// When the lists were read.
@@ -99,6 +102,7 @@ impl Facts {
             planner,
             wanted,
             recorded: recorded(&lists),
+            announcing: Announcing::of(&lists, now),
             controller,
             agents,
             knows_secrets: lists.secrets.is_some(),

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Event, Namespace, Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, Error, Resource};
 use serde::de::DeserializeOwned;
@@ -40,6 +41,8 @@ pub(crate) struct Lists {
     /// None: they cannot be read, or another kind that decides about addresses cannot.
     pub(crate) pools: Option<Vec<AddressPool>>,
     pub(crate) external_ips: Vec<ExternalIP>,
+    pub(crate) advertisements: Vec<Advertisement>,
+    pub(crate) peers: Vec<BGPPeer>,
     /// The kinds that may not be listed.
     pub(crate) hidden: BTreeSet<&'static str>,
     /// What could not be read, and what that means; for the user.
@@ -111,6 +114,8 @@ impl Lists {
             addresses,
             pools,
             external_ips,
+            advertisements,
+            peers,
         ) = tokio::try_join!(
             list::<Service>(Api::all(client.clone()), &all),
             list::<Ingress>(Api::all(client.clone()), &all),
@@ -127,6 +132,8 @@ impl Lists {
             list::<Address>(Api::all(client.clone()), &all),
             list::<AddressPool>(Api::all(client.clone()), &all),
             list::<ExternalIP>(Api::all(client.clone()), &all),
+            list::<Advertisement>(Api::all(client.clone()), &all),
+            list::<BGPPeer>(Api::all(client.clone()), &all),
         )?;
         let ours = |one: &Namespace| one.metadata.name.as_deref() == Some(namespace);
         if namespaces.as_ref().is_some_and(|all| !all.iter().any(ours)) {
@@ -149,8 +156,17 @@ impl Lists {
             ("nodes", nodes.is_some()),
         ];
         let hidden: Vec<_> = needed.iter().filter(|(_, seen)| !seen).map(|(it, _)| *it).collect();
-        let leases_are = leases.is_none().then_some("leases");
-        let all_hidden: BTreeSet<_> = hidden.iter().copied().chain(leases_are).collect();
+        let others = [
+            ("leases", leases.is_some()),
+            ("advertisements.bowline.dev", advertisements.is_some()),
+            ("bgppeers.bowline.dev", peers.is_some()),
+        ];
+        let others = others.iter().filter(|(_, seen)| !seen).map(|(it, _)| *it);
+        let all_hidden: BTreeSet<_> = hidden.iter().copied().chain(others).collect();
+        if advertisements.is_none() || peers.is_none() {
+            let means = "why an address is not announced is not known";
+            note("advertisements.bowline.dev and bgppeers.bowline.dev", means);
+        }
         let pools = pools.filter(|_| hidden.is_empty());
         if !hidden.is_empty() {
             let means = "only the leader says why an object has no address";
@@ -198,6 +214,8 @@ impl Lists {
             external_ips: external_ips.unwrap_or_else(|| {
                 missing(&mut note, "externalips.bowline.dev", "no ExternalIP is known")
             }),
+            advertisements: advertisements.unwrap_or_default(),
+            peers: peers.unwrap_or_default(),
             pools,
             secrets,
             hidden: all_hidden,
@@ -284,7 +302,7 @@ impl AnnouncementLists {
         let mut note = |what: &str, means: &str| {
             notes.push(format!("You may not list {what}, so {means}."));
         };
-        let reasons = "reasons may be wrong";
+        let (reasons, now) = ("reasons may be wrong", Timestamp::now());
         let leases: Vec<Lease> = leases.unwrap_or_else(|| {
             missing(&mut note, "leases", "it is unknown what speakers announce")
         });
@@ -299,7 +317,7 @@ impl AnnouncementLists {
             nodes: nodes.unwrap_or_else(|| missing(&mut note, "nodes", reasons)),
             services: services.unwrap_or_else(|| missing(&mut note, "services", reasons)),
             slices: slices.unwrap_or_else(|| missing(&mut note, "endpointslices", reasons)),
-            reports: leases.iter().filter_map(lease::live_speaker).collect(),
+            reports: leases.iter().filter_map(|it| lease::live_speaker(it, now)).collect(),
             notes,
         })
     }

@@ -13,9 +13,11 @@
 //! Only `list` reads the cluster, and nothing here writes to it. docs/json.md fixes the JSON for
 //! programs: sentences in it are for people, and every decision has a field of its own.
 
+mod address_explanation;
 pub(crate) mod addresses;
 mod addresses_text;
 pub(crate) mod announcements;
+mod announcing;
 mod chain;
 pub(crate) mod claim;
 pub(crate) mod doctor;

@@ -150,7 +150,7 @@ impl Explanation {
                 view.applied.as_ref().map(AppliedView::asked).unwrap_or_default()
             }
             Self::LoadBalancer(view) => view.applied.asked(),
-            Self::Claim(_) => Vec::new(),
+            Self::Claim(_) | Self::Address(_) => Vec::new(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Explanation {
                 }
             }
             Self::LoadBalancer(view) => view.applied.hear(answers),
-            Self::Claim(_) => {}
+            Self::Claim(_) | Self::Address(_) => {}
         }
     }
 }

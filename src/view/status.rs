@@ -1,6 +1,7 @@
 //! The load balancers of a cluster, their consumers, and whether the plan is in force: what `bowline
 //! status -o json` prints. Pure.
 
+use super::announcing::{AnnouncingView, Summary};
 use super::explain::{ListenerView, ProblemView, all_listeners};
 use super::facts::{Agent, Agents, Facts, Holder};
 use super::now::NowView;
@@ -34,6 +35,9 @@ pub(crate) struct Status {
     /// The leader of the controllers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) controller: Option<Holder>,
+    /// None: no speaker runs, and nothing is to be announced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) announcing: Option<Summary>,
     pub(super) load_balancers: Vec<LoadBalancerView>,
     /// Consumers that asked for a load balancer that does not exist, or for none.
     pub(super) nowhere: Vec<RefusedView>,
@@ -74,6 +78,12 @@ pub(crate) struct LoadBalancerView {
     #[serde(skip_serializing_if = "is_zero")]
     pub(super) unlisted: usize,
     pub(super) applied: AppliedView,
+    /// Who announces its addresses, in `explain`. None: no Advertisement names it, and no node announces them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) announcing: Option<AnnouncingView>,
+    /// Why an address of it is announced by no node.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) unannounced: Vec<ProblemView>,
     pub(super) notes: Vec<String>,
 }
 
@@ -299,6 +309,7 @@ impl Status {
         let nowhere = facts.planner.outcomes().filter_map(|outcome| nowhere(facts, outcome));
         Self {
             controller: facts.controller.clone(),
+            announcing: Summary::of(facts),
             load_balancers: names
                 .filter_map(|name| LoadBalancerView::of(facts, name))
                 .map(|view| LoadBalancerView { notes: Vec::new(), ..view })
@@ -372,8 +383,23 @@ impl LoadBalancerView {
             refused,
             unlisted: report.map_or(0, |report| report.unlisted.count),
             applied: AppliedView::of(facts, name),
+            announcing: None,
+            unannounced: Vec::new(),
             notes: facts.notes.clone(),
         })
+    }
+
+    /// The same with who announces its addresses.
+    pub(super) fn announced(mut self, facts: &Facts) -> Self {
+        let mut advertisements = facts.announcing.advertisements.iter();
+        let named =
+            advertisements.any(|it| it.spec.load_balancers.iter().any(|lb| *lb == self.name));
+        let announcing = AnnouncingView::of_points(facts, &self.addresses);
+        let is_announced = |it: &AnnouncingView| it.addresses.iter().any(|it| it.problem.is_none());
+        self.announcing = announcing.filter(|it| named || is_announced(it));
+        let problems = self.announcing.iter().flat_map(|it| it.problems(facts, named));
+        self.unannounced = problems.collect();
+        self
     }
 
     /// How many consumers of a kind are on it.

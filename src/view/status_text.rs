@@ -15,6 +15,9 @@ pub(super) fn status(status: &Status) -> String {
     if let Some(versions) = versions(status) {
         paragraph(&mut out, &format!("Versions: {versions}"));
     }
+    if let Some(announcing) = &status.announcing {
+        paragraph(&mut out, &format!("Announcing: {}", announcing.text()));
+    }
     out.push('\n');
     if status.load_balancers.is_empty() {
         match &status.namespace {

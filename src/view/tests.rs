@@ -1,6 +1,7 @@
 //! Tests of complete views, as a user reads them.
 
 mod addresses;
+mod announcing;
 mod difference;
 mod doctor;
 mod explain;

@@ -41,6 +41,19 @@ impl Node {
         self.machine.on(|| scratch.spawn_with(&name, Path::new(PROGRAM), &all, &env))
     }
 
+    /// The value of a metric of the speaker.
+    pub(crate) fn metric(&self, name: &str) -> Result<u64, String> {
+        let page = self.machine.on(|| {
+            let mut stream = TcpStream::connect("127.0.0.1:9180")?;
+            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page).map(|_| page)
+        });
+        let page = page.map_err(|error: std::io::Error| error.to_string())?;
+        let mut lines = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        lines.next().and_then(|it| it.parse().ok()).ok_or_else(|| format!("no {name}: {page}"))
+    }
+
     fn mac(&self) -> String {
         format!("02:00:00:00:00:{:02x}", self.number)
     }
@@ -86,7 +99,7 @@ impl Lan {
         let mut nodes = Vec::new();
         for (name, number) in [("a", 1), ("b", 2), ("c", 3)] {
             let machine = joined(&switch, number);
-            let api = Link::from_machine(&cluster, &account, &machine);
+            let api = Link::on(&machine, &cluster, &account);
             let folder = scratch.path().join(name);
             std::fs::create_dir(&folder).expect("make a folder");
             let (speaker, agent) = (None, None);
@@ -132,6 +145,11 @@ impl Lan {
         let args = ["--node-name", node.name, "--grace", "5", "--sockets", &folder];
         let speaker = node.spawn(&self.scratch, "speaker", &args);
         self.nodes[at].speaker = Some(speaker);
+    }
+
+    /// Ends the agent of a node, so that it serves nothing any more.
+    pub(crate) fn end_agent(&mut self, at: usize) {
+        self.nodes[at].agent.take().expect("an agent").kill();
     }
 
     /// Whether the client reaches the Service.

@@ -48,6 +48,11 @@ fn an_address_moves_by_hand_without_a_lost_attempt_and_after_a_crash_without_the
         }
         let (done, said) = announce(&lan, &["move", &VIP.to_string(), "nowhere"]);
         assert!(!done && said.contains("no speaker of node nowhere reports"), "{said}");
+        let owner = lan.owner().expect("an owner");
+        let shows = |at: usize| lan.nodes[at].metric("bowline_l2_owned_addresses");
+        assert_eq!((0..3).map(|at| shows(at).expect("metrics")).sum::<u64>(), 1);
+        assert_eq!(shows(owner), Ok(1));
+        assert_eq!(lan.nodes[owner].metric("bowline_l2_members"), Ok(2));
         // A planned end of the owner's speaker is a move, too.
         let from = lan.owner().expect("an owner");
         let (failures, count) = lan
@@ -104,6 +109,16 @@ fn an_address_behind_haproxy_is_on_every_node_and_moves_after_a_crash() {
         eventually("the speaker reports", || async {
             let (done, said) = announce(&lan, &["move", &address, lan.nodes[now].name]);
             if done && said.contains("owns 10.0.0.200 already") { Ok(()) } else { Err(said) }
+        })
+        .await;
+        assert_eq!(lan.owner(), Some(now));
+        // A node that does not serve the address cannot have it.
+        lan.end_agent(from);
+        let name = lan.nodes[from].name;
+        eventually("a move there is refused", || async {
+            let (done, said) = announce(&lan, &["move", &address, name]);
+            let refused = !done && said.contains(&format!("was not moved to node {name}"));
+            yes(refused).map_err(|_| said)
         })
         .await;
         assert_eq!(lan.owner(), Some(now));

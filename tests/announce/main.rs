@@ -12,3 +12,4 @@ mod lan;
 mod links;
 mod router;
 mod stage;
+mod told;

@@ -97,4 +97,40 @@ impl Site {
         let slice = objects::slice(service, ("", 8080, "TCP"), &[endpoint]);
         self.cluster.apply(&self.namespace, &slice).await;
     }
+
+    /// The BGPPeer has BFD from now on.
+    pub(crate) async fn bfd(&self) {
+        let patch = json!({"spec": {"bfd": {"minimumTTL": 1}}});
+        self.cluster
+            .kubectl(&["patch", "bgppeer", "tor", "--type=merge", "-p", &patch.to_string()], "")
+            .ok();
+    }
+
+    /// Waits until an object is as it should be.
+    pub(crate) async fn shows(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        is: impl Fn(&Value) -> bool,
+    ) {
+        bowline_testing::eventually(what, || async {
+            let (_, object) = self.cluster.get(&objects::path(kind, namespace, name)).await;
+            if is(&object) { Ok(()) } else { Err(format!("{:#}", object["status"])) }
+        })
+        .await;
+    }
+
+    /// What a command prints, on one line of single spaces where it is wrapped.
+    pub(crate) fn bowline(&self, args: &[&str]) -> String {
+        let output = std::process::Command::new(PROGRAM)
+            .args(args)
+            .env("KUBECONFIG", self.cluster.kubeconfig())
+            .output()
+            .expect("bowline runs");
+        let error = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.replace("\n               ", " ") + &error
+    }
 }

@@ -308,3 +308,43 @@ fn a_value_that_means_nothing_is_refused_by_its_name() {
         assert!(why.contains(word), "{values}: {why}");
     }
 }
+
+#[test]
+fn with_speakers_each_agent_shares_a_folder_with_that_of_its_node() {
+    let balancers = json!([{"name": "edge", "spec": {"builtin": {}}}]);
+    let without = rendered(json!({"loadBalancers": balancers}));
+    assert_eq!(one(&without, "DaemonSet", "bowline-speaker"), None);
+    assert_eq!(container(&without, "bowline-agent-edge")["env"], Value::Null);
+    let speaker = json!({"enabled": true, "image": "own/speaker:1", "grace": 25, "scrape": true,
+        "extraArgs": ["--withdraw-at-end"], "adminPort": 9999});
+    let objects = rendered(json!({"loadBalancers": balancers, "speaker": speaker}));
+    let set = one(&objects, "DaemonSet", "bowline-speaker").expect("a DaemonSet");
+    let pod = &set["spec"]["template"]["spec"];
+    let speaker = &pod["containers"][0];
+    assert_eq!(speaker["image"], json!("own/speaker:1"));
+    assert_eq!(pod["terminationGracePeriodSeconds"], json!(45));
+    for arg in
+        ["--grace=25", "--withdraw-at-end", "--admin=[$(NODE_IP)]:9999", "--system-namespace=own"]
+    {
+        assert!(
+            speaker["args"].as_array().expect("arguments").contains(&json!(arg)),
+            "{speaker:#}"
+        );
+    }
+    let agent = one(&objects, "Deployment", "bowline-agent-edge").expect("an agent");
+    let agent = &agent["spec"]["template"]["spec"];
+    let folder = |pod: &Value| {
+        let volumes = pod["volumes"].as_array().expect("volumes");
+        let found = volumes.iter().find(|it| it["name"] == "sockets").expect("a volume").clone();
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        let mount = mounts.iter().find(|it| it["name"] == "sockets").expect("a mount").clone();
+        (found, mount)
+    };
+    assert_eq!(folder(pod), folder(agent));
+    assert_eq!(agent["containers"][0]["env"][0]["name"], json!("NODE_NAME"));
+    for kind in ["ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding"] {
+        assert!(one(&objects, kind, "bowline-speaker").is_some(), "{kind}");
+        assert!(one(&without, kind, "bowline-speaker").is_none(), "{kind}");
+    }
+    assert!(render(&json!({"speakerRights": true})).is_err());
+}

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const HOST: &str = "web.example";
+const WHY: &str =
+    "the accounts of the roles are in the namespace, so nothing has a right after its end";
 
 #[test]
 fn a_namespace_of_bowline_that_is_deleted_is_made_again_and_no_connection_is_lost() {
     play_alone(async |cluster| {
-        let why =
-            "the accounts of the roles are in the namespace, so nothing has a right after its end";
-        if cluster.leaves_out(Flavour::Real, why) {
+        if cluster.leaves_out(Flavour::Real, WHY) {
             return;
         }
         let mut controller = start_controller(&cluster, &[]).await;
@@ -93,6 +93,47 @@ fn a_namespace_of_bowline_that_is_deleted_is_made_again_and_no_connection_is_los
             let lb = stage.cluster.read("LoadBalancer", "", &stage.lb).await;
             let running: &Value = &lb["status"]["phase"];
             if running == "Running" { Ok(()) } else { Err(lb["status"].to_string()) }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_load_balancer_that_is_being_deleted_serves_on_when_bowlines_namespace_is_deleted() {
+    play_alone(async |cluster| {
+        if cluster.leaves_out(Flavour::Real, WHY) {
+            return;
+        }
+        let mut leader = start_controller(&cluster, &[]).await;
+        leader.ready().await;
+        let stage = &Stage::on(cluster).await;
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        stage.cluster.delete("LoadBalancer", "", &stage.lb).await;
+        stage.told("Service", "web", "LoadBalancerDeleting").await;
+        let plan = objects::path("Plan", SYSTEM, &format!("{}-0", stage.lb));
+        let uid = async || {
+            let (_, found) = stage.cluster.get(&plan).await;
+            found["metadata"]["uid"].as_str().map(str::to_owned)
+        };
+        let before = uid().await.expect("a Plan");
+        stage.cluster.delete("Namespace", "", SYSTEM).await;
+        eventually("the Plan is made again", async || {
+            stage.dial(5000).line().await.expect("it is served all the time");
+            match uid().await {
+                Some(now) if now != before => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        leads_to(&stage.dial(5000), "a").await;
+        // It goes when its consumer goes.
+        stage.delete("Service", "web").await;
+        eventually("the load balancer is gone", async || {
+            let (status, found) =
+                stage.cluster.get(&objects::path("LoadBalancer", "", &stage.lb)).await;
+            if status == 404 { Ok(()) } else { Err(found.to_string()) }
         })
         .await;
     });

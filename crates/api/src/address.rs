@@ -156,6 +156,29 @@ pub struct AddressStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub until: Option<Time>,
+    /// Where it is announced to the network. Left out: nowhere.
+    #[serde(default, rename = "announcedBy", skip_serializing_if = "Option::is_none")]
+    pub announced_by: Option<AnnouncedBy>,
+}
+
+/// The most nodes that [`AnnouncedBy`] names.
+pub const MOST_ANNOUNCING: usize = 5;
+
+/// Where an address is announced to the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AnnouncedBy {
+    /// The node that owns it on its links (layer 2). Left out: none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::object_name")]
+    pub owner: Option<String>,
+    /// How many nodes announce it by BGP.
+    #[serde(default, rename = "bgpNodes")]
+    #[schemars(range(min = 0))]
+    pub bgp_nodes: i32,
+    /// The first of these, by name.
+    #[serde(default, rename = "firstBGPNodes", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::object_names")]
+    pub first_bgp_nodes: Vec<String>,
 }
 
 /// States of an address.

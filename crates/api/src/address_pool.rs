@@ -141,7 +141,7 @@ pub struct AddressPoolSpec {
     /// How long an address rests after its last holder released it, before another object gets it. Left out:
     /// it does not rest. Example: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Duration")]
+    #[schemars(schema_with = "crate::duration::written_duration")]
     pub reuse_after: Option<Duration>,
 }
 

@@ -195,7 +195,11 @@ fn peer_asn(_: &mut SchemaGenerator) -> Schema {
         "minimum": 1,
         "maximum": 4294967295_u32,
         "maxLength": 8,
-        "pattern": "^(external|internal)$",
+        "x-kubernetes-validations": [{
+            // Of a number, `string(self)` is another value than `self`.
+            "rule": "string(self) != self || self in ['external', 'internal']",
+            "message": "must be an AS number, external or internal",
+        }],
     })
 }
 

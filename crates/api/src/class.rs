@@ -119,7 +119,7 @@ pub struct LoadBalancerClassSpec {
     /// How long a load balancer may have no consumers before it is removed. Left out: without limit. Example:
     /// 1h30m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Duration")]
+    #[schemars(schema_with = "crate::duration::written_duration")]
     pub idle_timeout: Option<Duration>,
     /// Which namespaces may have load balancers of this class made for their claims. Default: {from: All}.
     #[serde(default = "AllowedNamespaces::all")]

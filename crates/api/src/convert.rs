@@ -34,6 +34,7 @@ pub use external_ip::external_ip;
 pub use gossip::{gossip_key, gossip_key_data};
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
+pub(crate) use load_balancer::label_selector;
 pub use load_balancer::{load_balancer, owner_uid};
 pub use namespace::namespace;
 pub use node::node;
@@ -46,6 +47,6 @@ pub use speaker::{announced_service, pool_labels, speaker_node};
 use bowline_core::outcome::Problem;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -102,6 +102,19 @@ impl JsonSchema for Duration {
     }
 }
 
+/// A [`Duration`] that a user writes into a field without other rules. Its rule says in words what the pattern would say as a
+/// regular expression.
+pub(crate) fn written_duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": 21,
+        "x-kubernetes-validations": [{
+            "rule": format!("self.matches('{PATTERN}')"),
+            "message": "must be hours, minutes and seconds in this order, such as 30s, 5m or 1h30m",
+        }],
+    })
+}
+
 /// Milliseconds or seconds; no hours, because nobody waits that long between two packets.
 const INTERVAL_PATTERN: &str = "^([0-9]{1,6}ms|[0-9]{1,3}s)$";
 

@@ -9,7 +9,7 @@
 //!   └─ source, selector, quantity, duration, condition: shared by several kinds
 //! names, annotations     every fixed string, once
 //! translate              IPPerPod, Ingress spec.loadBalancer
-//! metallb                pools of MetalLB ─▶ AddressPools
+//! metallb                MetalLB's objects ─▶ AddressPools, Advertisements, BGPPeers
 //! provisioned_objects    the objects that serve a LoadBalancer which a class made
 //! convert                objects, ours and Kubernetes' own ─▶ the values that `bowline-core` decides with
 //! ```

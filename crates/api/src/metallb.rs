@@ -1,6 +1,20 @@
-//! MetalLB's pools, for their import: their shape, the AddressPools made from them, and how to recognize that MetalLB's
-//! own controller still runs. It does no I/O; `bowline_runtime::metallb` reads and writes. A setting that Bowline does
-//! not have becomes a [`Loss`], never a guess.
+//! MetalLB's objects, for their import: their shape, what Bowline has instead of them, and how to recognize that
+//! MetalLB's own controller still runs. It does no I/O; `bowline_runtime::metallb` reads and writes. A setting that Bowline
+//! does not have becomes a [`Loss`], never a guess. Pools are here, what is announced is in [`announcing`].
+
+mod announce;
+mod go_duration;
+mod kinds;
+mod peers;
+mod selectors;
+
+pub use announce::{Announced, Announcing, announcing, selecting_labels};
+pub use kinds::{
+    BFDProfile, BFDProfileSpec, BGPAdvertisement, BGPAdvertisementSpec, BGPPeer, BGPPeerSpec,
+    Community, CommunityAlias, CommunitySpec, Covers, Hidden, L2Advertisement, L2AdvertisementSpec,
+    PasswordSecret, PreferredNodeSelector,
+};
+pub use peers::old_peer;
 
 use crate::address_pool::{AddressPool, AddressPoolSpec, AllocateTo};
 use crate::names;
@@ -10,7 +24,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The namespace that MetalLB's own manifests use.
 pub const NAMESPACE: &str = "metallb-system";
@@ -59,9 +73,47 @@ pub struct ServiceAllocation {
     pub service_selectors: Vec<LabelSelector>,
 }
 
-/// A part of a MetalLB pool that cannot be imported.
+/// What cannot be imported, or needs a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
+    /// A field that has no place here, or a value that it cannot have.
+    #[error("{of}: {field}: {why}")]
+    Field {
+        /// MetalLB's object, with its kind.
+        of: String,
+        /// The field.
+        field: &'static str,
+        /// The value, what is used instead, and what to do.
+        why: String,
+    },
+    /// An object for which there is none here.
+    #[error("{of}: {why}; nothing is made for it")]
+    NotMade {
+        /// MetalLB's object, with its kind.
+        of: String,
+        /// Why.
+        why: String,
+    },
+    /// The API does not take an object.
+    #[error("{object} is refused by the API: {why}; make it by hand")]
+    Refused {
+        /// Bowline's object, with its kind.
+        object: String,
+        /// What the API said.
+        why: String,
+    },
+    /// A password that a person must copy. Until then there is no session.
+    #[error(
+        "{of}: {field}: the password is not copied, and there is no session without it: run  {command}"
+    )]
+    Password {
+        /// MetalLB's object, with its kind.
+        of: String,
+        /// The field.
+        field: &'static str,
+        /// What copies it.
+        command: String,
+    },
     /// An entry that cannot be read. MetalLB itself uses no pool at all while there is such an entry.
     #[error("{pool}: {error}; this entry is left out")]
     Entry {
@@ -86,8 +138,12 @@ pub enum Loss {
     },
 }
 
-/// The AddressPool for a MetalLB pool, and its losses. None: no entry can be read.
-pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
+/// The AddressPool for a MetalLB pool, and its losses. None: no entry can be read. It gets the labels that advertisements
+/// select by, and no others: a label can make another program its owner.
+pub fn pool(
+    theirs: &IPAddressPool,
+    selecting: &BTreeSet<String>,
+) -> (Option<AddressPool>, Vec<Loss>) {
     let name = theirs.metadata.name.clone().unwrap_or_default();
     let namespace = theirs.metadata.namespace.as_deref().unwrap_or_default();
     let spec = &theirs.spec;
@@ -123,6 +179,10 @@ pub fn pool(theirs: &IPAddressPool) -> (Option<AddressPool>, Vec<Loss>) {
     );
     let from = format!("metallb.io/{namespace}/{name}");
     pool.metadata.annotations = Some([(names::ANNOTATION_IMPORTED_FROM.to_owned(), from)].into());
+    let labels = theirs.metadata.labels.iter().flatten();
+    let labels = labels.filter(|(key, _)| selecting.contains(*key));
+    let labels: BTreeMap<_, _> = labels.map(|(key, value)| (key.clone(), value.clone())).collect();
+    pool.metadata.labels = Some(labels).filter(|labels| !labels.is_empty());
     (Some(pool), losses)
 }
 

@@ -44,6 +44,8 @@ pub const CONDITION_SERVICE_PROGRAMMED: &str = "bowline.dev/Programmed";
 pub const CONDITION_DEGRADED: &str = "Degraded";
 /// The same of a Service: True while endpoints of it do not answer. The condition is there only while it is True.
 pub const CONDITION_SERVICE_DEGRADED: &str = "bowline.dev/Degraded";
+/// Condition of Services: whether nodes announce all their addresses. It is there only while a speaker runs.
+pub const CONDITION_SERVICE_ANNOUNCED: &str = "bowline.dev/Announced";
 /// Condition of Services whose address comes from a DNS name.
 pub const CONDITION_ADDRESS_FROM_DNS: &str = "AddressFromDNS";
 
@@ -83,6 +85,8 @@ pub const MANAGER_CLI: &str = "bowline";
 
 /// The ServiceAccount with which the manifests run controllers.
 pub const ACCOUNT_CONTROLLER: &str = "bowline-controller";
+/// The ServiceAccount of speakers.
+pub const ACCOUNT_SPEAKER: &str = "bowline-speaker";
 
 /// The ServiceAccount with which the manifests run the agent of a load balancer.
 pub fn agent_account(load_balancer: &str) -> String {

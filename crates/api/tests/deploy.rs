@@ -5,7 +5,7 @@
 
 use bowline_api::selector::NamespacesFrom;
 use bowline_api::{LoadBalancer, metallb, names};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::networking::v1::{IngressClass, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -75,6 +75,7 @@ fn every_object_reads_as_its_kind_with_no_field_too_many() {
             (Some("v1"), Some("Namespace")) => again::<Namespace>(&object),
             (Some("v1"), Some("ServiceAccount")) => again::<ServiceAccount>(&object),
             (Some("apps/v1"), Some("Deployment")) => again::<Deployment>(&object),
+            (Some("apps/v1"), Some("DaemonSet")) => again::<DaemonSet>(&object),
             (Some("networking.k8s.io/v1"), Some("IngressClass")) => again::<IngressClass>(&object),
             (Some("networking.k8s.io/v1"), Some("NetworkPolicy")) => {
                 again::<NetworkPolicy>(&object)
@@ -168,6 +169,52 @@ fn whoever_is_referred_to_is_there() {
         let spec = deployment.spec.template.spec.expect("a spec");
         assert!(accounts.contains(&name(&spec.service_account_name)));
     }
+    let speaker = speaker().spec.template.spec.expect("a spec");
+    assert!(accounts.contains(&name(&speaker.service_account_name)));
+}
+
+/// The DaemonSet of the speakers.
+fn speaker() -> DaemonSet {
+    let mut all = all::<DaemonSet>("DaemonSet");
+    assert_eq!(all.len(), 1);
+    all.pop().expect("a DaemonSet")
+}
+
+#[test]
+fn a_speaker_has_three_capabilities_and_ends_after_its_grace() {
+    let spec = speaker().spec;
+    let labels = spec.template.metadata.expect("metadata").labels;
+    assert_eq!(spec.selector.match_labels, labels);
+    let strategy = spec.update_strategy.expect("a strategy");
+    assert_eq!(strategy.type_.as_deref(), Some("RollingUpdate"));
+    let pod = spec.template.spec.expect("a spec");
+    assert_eq!(pod.host_network, Some(true));
+    assert_eq!(pod.priority_class_name.as_deref(), Some("system-node-critical"));
+    assert_eq!(
+        pod.security_context.expect("a context").seccomp_profile.expect("a profile").type_,
+        "RuntimeDefault"
+    );
+    let [container] = &pod.containers[..] else { panic!("one container: {:?}", pod.containers) };
+    let context = container.security_context.clone().expect("a context");
+    assert_eq!(context.allow_privilege_escalation, Some(false));
+    assert_eq!(context.read_only_root_filesystem, Some(true));
+    assert_eq!((context.privileged, context.run_as_user), (None, Some(0)));
+    let capabilities = context.capabilities.expect("capabilities");
+    assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
+    let needed = ["NET_ADMIN", "NET_BIND_SERVICE", "NET_RAW"].map(str::to_owned);
+    assert_eq!(capabilities.add, Some(needed.to_vec()));
+    assert!(container.liveness_probe.is_some() && container.readiness_probe.is_some());
+    let args = container.args.clone().expect("arguments");
+    let grace = args.iter().find_map(|it| it.strip_prefix("--grace="));
+    let grace: i64 = grace.expect("a grace").parse().expect("seconds");
+    assert!(pod.termination_grace_period_seconds.expect("a period") > grace);
+    let node = container.env.iter().flatten().find(|it| it.name == "NODE_NAME").expect("its node");
+    let source = node.value_from.clone().and_then(|it| it.field_ref).expect("a field");
+    assert_eq!(source.field_path, "spec.nodeName");
+    let [volume] = &pod.volumes.expect("volumes")[..] else { panic!("one volume") };
+    assert_eq!(volume.host_path.as_ref().expect("of the node").path, "/run/bowline");
+    let mounts = container.volume_mounts.clone().expect("mounts");
+    assert_eq!(mounts[0].mount_path, "/run/bowline");
 }
 
 /// The rules of a role, one line a rule: verbs, resources, names.
@@ -222,7 +269,11 @@ fn nobody_may_do_more_than_this() {
         ),
         (
             "bowline-import-metallb",
-            vec!["list ipaddresspools.metallb.io".to_owned(), "list pods".to_owned()],
+            vec![
+                "list ipaddresspools,l2advertisements,bgpadvertisements,bgppeers,bfdprofiles,communities.metallb.io"
+                    .to_owned(),
+                "list pods".to_owned(),
+            ],
         ),
         (
             "bowline-provisioner",
@@ -261,7 +312,7 @@ fn nobody_may_do_more_than_this() {
                 "list,watch,patch addresspools.bowline.dev".to_owned(),
                 "patch addresspools/status.bowline.dev".to_owned(),
                 "get,list,watch,create,update,delete addresses.bowline.dev".to_owned(),
-                "update addresses/status.bowline.dev".to_owned(),
+                "update,patch addresses/status.bowline.dev".to_owned(),
                 "get,list,watch,patch externalips.bowline.dev".to_owned(),
                 "patch externalips/status.bowline.dev".to_owned(),
                 "list,watch bgppeers.bowline.dev".to_owned(),
@@ -273,7 +324,10 @@ fn nobody_may_do_more_than_this() {
                 "create,patch events".to_owned(),
             ],
         ),
-        ("cluster bowline-import-metallb", vec!["get,create addresspools.bowline.dev".to_owned()]),
+        (
+            "cluster bowline-import-metallb",
+            vec!["get,create addresspools,advertisements,bgppeers.bowline.dev".to_owned()],
+        ),
         (
             "cluster bowline-proxy",
             vec![

@@ -12,6 +12,7 @@
 //! the runtime's speaker feeds [`Announcements`], and `bowline-speaker` does what it decides.
 
 mod advertisement;
+mod announced;
 mod community;
 mod decide;
 mod endpoints;

@@ -36,6 +36,8 @@ pub struct Said {
     pub version: Option<Arc<str>>,
     /// Where it serves its admin endpoint. None: older agents do not say, or nobody else could reach it there.
     pub admin: Option<SocketAddr>,
+    /// The node on which it runs. None: it was not told, or it is older.
+    pub node: Option<Arc<str>>,
 }
 
 /// What an agent that has ended says about its proxy.

@@ -100,6 +100,7 @@ async fn serve<D: Driver>(
         addresses: options.addresses.clone(),
         version: Some(options.version.as_str().into()),
         admin: context.admin.and_then(|at| reached(at, &options)),
+        node: options.node.as_deref().map(Into::into),
         ..Said::default()
     };
     let (report, reports) = sync::watch::channel(first);
@@ -518,6 +519,7 @@ impl<D: Driver> Agent<D> {
                 kept_since: self.memory.since(),
                 version: before.version.clone(),
                 admin: before.admin,
+                node: before.node.clone(),
             };
             let different = *before != now;
             *before = now;

@@ -11,6 +11,7 @@
 
 mod addresses;
 mod agents;
+mod announced_board;
 mod bindings;
 mod boards;
 mod certificate_book;

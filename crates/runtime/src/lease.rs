@@ -74,6 +74,9 @@ struct Text {
     /// Where the agent serves its admin endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     admin: Option<String>,
+    /// The node on which the agent runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    node: Option<Arc<str>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -142,6 +145,7 @@ pub(crate) fn entry_patch(
         kept_since: said.kept_since,
         version: said.version.clone(),
         admin: said.admin.map(|at| at.to_string()),
+        node: said.node.clone(),
     };
     let text = serde_json::to_string(&text).unwrap_or_default();
     json!({
@@ -230,6 +234,7 @@ fn entry(name: &str, text: &str) -> Entry {
             kept_since: text.kept_since,
             version: text.version,
             admin: text.admin.and_then(|at| at.parse().ok()),
+            node: text.node,
         },
     }
 }
@@ -258,6 +263,7 @@ fn read_whole(lease: &Lease) -> Said {
         kept_since: None,
         version: None,
         admin: None,
+        node: None,
     }
 }
 
@@ -311,14 +317,23 @@ pub(crate) fn speaker(lease: &Lease) -> Option<SpeakerLease> {
     })
 }
 
-/// The report of a speaker that has renewed its Lease lately, by the clock of this machine.
-pub fn live_speaker(lease: &Lease) -> Option<SpeakerReport> {
+/// The report of a speaker that has renewed its Lease lately.
+pub fn live_speaker(lease: &Lease, now: Timestamp) -> Option<SpeakerReport> {
     /// Clocks of machines differ.
     const TOLERANCE: Duration = Duration::from_secs(15);
     let said = speaker(lease)?;
     let renewed = lease.spec.as_ref()?.renew_time.as_ref()?.0;
-    let silent = Timestamp::now().duration_since(renewed).unsigned_abs();
+    let silent = now.duration_since(renewed).unsigned_abs();
     said.report.filter(|_| silent <= said.lasts + TOLERANCE)
+}
+
+/// The node of a speaker that has not renewed its Lease in time and did not give it up, and for how many seconds it has
+/// been silent.
+pub fn silent_speaker(lease: &Lease, now: Timestamp) -> Option<(String, i64)> {
+    let report = speaker(lease)?.report?;
+    let renewed = lease.spec.as_ref()?.renew_time.as_ref()?.0;
+    let silent = now.as_second() - renewed.as_second();
+    live_speaker(lease, now).is_none().then(|| (report.node.to_string(), silent))
 }
 
 /// The merge patch that writes the report of a speaker.
@@ -402,12 +417,14 @@ mod tests {
             kept_since: None,
             version: None,
             admin: None,
+            node: None,
         };
         assert_eq!(told(&report), [report.clone(), report.clone()]);
         let kept = Said {
             kept_since: Some(7),
             version: Some("0.1.0+abc".into()),
             admin: Some(([192, 0, 2, 7], 9180).into()),
+            node: Some("a".into()),
             ..report
         };
         assert_eq!(told(&kept)[0], kept);

@@ -156,6 +156,8 @@ pub struct AgentOptions {
     pub uid: Option<String>,
     /// The folder of the socket at which the speaker of this node hears what is open. None: nobody is told.
     pub sockets: Option<PathBuf>,
+    /// The node on which it runs. None: it is not known.
+    pub node: Option<String>,
     /// What it runs. It serves no load balancer that needs something else. None: whatever the load balancer needs.
     pub carrier: Option<Carrier>,
 }
@@ -175,6 +177,7 @@ impl AgentOptions {
             cluster: None,
             uid: None,
             sockets: None,
+            node: None,
             carrier: None,
             members: MemberRules::default(),
         }

@@ -15,6 +15,7 @@ mod health;
 mod host;
 mod l2_metrics;
 mod links;
+mod metrics;
 mod network;
 mod reporter;
 mod watches;
@@ -31,6 +32,7 @@ use bowline_core::report::speaker::SpeakerReport;
 use bowline_speaker::l2::speaker::GOSSIP_PORT;
 use health::Checks;
 use kube::Client;
+use metrics::Gauges;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -120,6 +122,7 @@ pub async fn run<A: Announcer>(
         report,
         version: options.version.as_str().into(),
         node,
+        gauges: Gauges::new(&context.metrics),
         completes: None,
         reports_at: None,
         moves: Moves::default(),
@@ -155,6 +158,8 @@ pub async fn run<A: Announcer>(
         }
         if !is_ready && speaker.machine.is_synced() {
             is_ready = true;
+            speaker.gauges.synced();
+            speaker.report_soon();
             context.readiness.reached(first_view);
         }
         // Speakers at addresses of Nodes find each other. The others are found by their Leases.
@@ -178,6 +183,7 @@ struct Speaker<A> {
     report: watch::Sender<SpeakerReport>,
     version: Arc<str>,
     node: Arc<str>,
+    gauges: Gauges,
     /// When to tell routers that everything is announced.
     completes: Option<Instant>,
     /// When to report.
@@ -203,6 +209,9 @@ impl<A: Announcer> Speaker<A> {
             match heard {
                 Heard::Event(event) => {
                     finds |= concerns_nodes(&event);
+                    if matches!(event, Event::Agent(..)) {
+                        self.report_soon();
+                    }
                     self.machine.handle(event);
                 }
                 Heard::Password(secret, password) => self.announcer.password(secret, password),
@@ -303,7 +312,9 @@ impl<A: Announcer> Speaker<A> {
                 self.machine.told(),
                 self.announcer.owned(),
             )
-            .on_links(self.announcer.links());
+            .on_links(self.announcer.links())
+            .hearing(self.machine.agents().cloned());
+            self.gauges.show(&now);
             self.report.send_if_modified(|report| {
                 let changed = *report != now;
                 *report = now;

@@ -1,7 +1,8 @@
 //! The scratch folder and the child processes of one test binary. A test binary shares its server through
 //! a static, and statics are never dropped. So a small shell waits until this process ends in any way,
 //! then stops each child by its pid and removes the folder. It first sends a signal that children can
-//! handle, because a child that is killed cannot end its own children.
+//! handle, because a child that is killed cannot end its own children. A process that such a child left, such
+//! as a proxy, is known by its command line, which names a file in the folder.
 
 use crate::wait::until;
 use std::fs::{self, File};
@@ -17,6 +18,15 @@ all "$1" -TERM
 n=0
 while r=1; all "$1" -0; [ $r = 0 ] && [ $n -lt 10 ]; do n=$((n + 1)); sleep 0.1; done
 all "$1" -KILL
+left() {
+  for c in $(grep -laF "$1/" /proc/[0-9]*/cmdline 2>/dev/null); do
+    p=${c#/proc/} && kill "$2" "${p%/cmdline}" 2>/dev/null && r=0
+  done
+}
+left "$1" -TERM
+n=0
+while r=1; left "$1" -0; [ $r = 0 ] && [ $n -lt 10 ]; do n=$((n + 1)); sleep 0.1; done
+left "$1" -KILL
 n=0
 until rm -rf "$1" 2>/dev/null || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.1; done
 "#;
@@ -243,6 +253,22 @@ mod tests {
         let (service, child) = parent(&scratch, &evidence);
         // Statics are never dropped.
         std::mem::forget(service);
+        drop(scratch);
+        ends(&child);
+    }
+
+    #[test]
+    fn what_a_killed_service_left_ends_with_the_folder() {
+        let (scratch, evidence) = (Scratch::new(), Scratch::new());
+        let (named, child) = (scratch.write("named", ""), evidence.path().join("child"));
+        let script = format!(
+            "sh -c 'while :; do sleep 0.1; done' {} & echo $! > {1}.new; mv {1}.new {1}; wait",
+            named.display(),
+            child.display()
+        );
+        let mut service = scratch.spawn("parent", Path::new("/bin/sh"), &["-c".to_owned(), script]);
+        until("it has a child", || fs::read_to_string(&child).map_err(|e| e.to_string()));
+        service.kill();
         drop(scratch);
         ends(&child);
     }

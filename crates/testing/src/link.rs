@@ -1,10 +1,10 @@
 //! A connection to the API server that a test can cut: a loopback port that forwards bytes until it
 //! is told otherwise. So the server is unreachable for one process and reachable for all others.
 
-use crate::Cluster;
+use crate::{Cluster, Machine};
 use kube::config::Kubeconfig;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -19,29 +19,21 @@ pub struct Link {
 
 impl Link {
     /// A link to the server in a kubeconfig of this cluster.
-    pub async fn new(cluster: &Cluster, kubeconfig: &std::path::Path) -> Self {
+    pub async fn new(cluster: &Cluster, kubeconfig: &Path) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bind a free port");
-        Self::through(cluster, kubeconfig, listener)
+        Self::from(cluster, kubeconfig, listener)
     }
 
-    /// The same on another machine of the test: its loopback leads to the server.
-    pub fn from_machine(
-        cluster: &Cluster,
-        kubeconfig: &std::path::Path,
-        machine: &crate::Machine,
-    ) -> Self {
-        let bind = || std::net::TcpListener::bind("127.0.0.1:0").expect("bind a free port");
-        Self::through(cluster, kubeconfig, machine.on(bind))
+    /// The same for a process on a machine of its own, where loopback is another one.
+    pub fn on(machine: &Machine, cluster: &Cluster, kubeconfig: &Path) -> Self {
+        let listener = machine.on(|| std::net::TcpListener::bind("127.0.0.1:0"));
+        Self::from(cluster, kubeconfig, listener.expect("bind a free port"))
     }
 
-    fn through(
-        cluster: &Cluster,
-        kubeconfig: &std::path::Path,
-        listener: std::net::TcpListener,
-    ) -> Self {
+    fn from(cluster: &Cluster, kubeconfig: &Path, listener: std::net::TcpListener) -> Self {
         let mut config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
-        listener.set_nonblocking(true).expect("a socket that does not block");
-        let listener = TcpListener::from_std(listener).expect("use it in the runtime");
+        listener.set_nonblocking(true).expect("a listener that does not block");
+        let listener = TcpListener::from_std(listener).expect("a listener of the runtime");
         let here = listener.local_addr().expect("an address");
         let target = config.clusters[0].cluster.as_mut().expect("a cluster");
         let url = target.server.replace(format!("https://{here}"));

@@ -1,12 +1,13 @@
-//! Machines of a test: network namespaces with links between them, which end with the test.
+//! Machines of a test: network namespaces that end with it, and the links between them. A socket belongs to the namespace
+//! of the thread that opens it, whoever uses it later.
 
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
 
-/// A network namespace with an interface `lo`.
+/// A network namespace.
 #[derive(Clone)]
 pub struct Machine(Arc<File>);
 
@@ -17,7 +18,7 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// A new one, without links.
+    /// One without any link.
     pub fn new() -> Self {
         let made = std::thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET)
@@ -29,17 +30,17 @@ impl Machine {
         machine
     }
 
-    /// Runs something on this machine. Threads and processes that it starts stay there.
+    /// Runs something on this machine. Processes and sockets that it starts stay there.
     pub fn on<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let inside = || {
-            setns(&self.0, CloneFlags::CLONE_NEWNET).expect("enter the namespace");
+            setns(&*self.0, CloneFlags::CLONE_NEWNET).expect("enter the namespace");
             run()
         };
         let done = std::thread::scope(|scope| scope.spawn(inside).join());
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Runs a program to its end and returns what it prints. A failure panics.
+    /// Runs a program with these words, and returns what it says.
     pub fn run(&self, program: &str, words: &str) -> String {
         let output = self.on(|| {
             let output = Command::new(program).args(words.split_whitespace()).output();
@@ -50,13 +51,28 @@ impl Machine {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs `ip`.
+    /// Runs `ip` with these words.
     pub fn ip(&self, words: &str) -> String {
         self.run("ip", words)
     }
 
-    /// Its path, for `ip link … netns`.
+    /// Sets a value of the kernel.
+    pub fn sysctl(&self, name: &str, value: &str) {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        // The files show the namespace of the thread that opens them.
+        self.on(|| std::fs::write(&path, value)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+
+    /// The path of its namespace, for `ip link … netns`.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Makes a link: an interface here, and one on the other machine.
+    pub fn link(&self, here: &str, other: &Self, there: &str) {
+        let namespace = other.path();
+        self.ip(&format!("link add {here} type veth peer name {there} netns {namespace}"));
+        self.ip(&format!("link set {here} up"));
+        other.ip(&format!("link set {there} up"));
     }
 }

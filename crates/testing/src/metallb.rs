@@ -1,6 +1,6 @@
-//! MetalLB's namespace and its kind of pool, as far as the import from MetalLB reads it.
+//! MetalLB's namespace and some of its kinds, as far as the tests use them.
 
-/// The namespace and the CRD. The test creates the pools.
+/// The namespace and the CRDs. The test creates the objects.
 pub const METALLB: &str = "\
 apiVersion: v1
 kind: Namespace
@@ -27,4 +27,51 @@ spec:
               properties:
                 addresses: {type: array, items: {type: string}}
                 autoAssign: {type: boolean, default: true}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: bgpadvertisements.metallb.io}
+spec:
+  group: metallb.io
+  scope: Namespaced
+  names: {kind: BGPAdvertisement, listKind: BGPAdvertisementList, plural: bgpadvertisements, singular: bgpadvertisement}
+  versions:
+    - name: v1beta1
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                ipAddressPools: {type: array, items: {type: string}}
+                peers: {type: array, items: {type: string}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: bgppeers.metallb.io}
+spec:
+  group: metallb.io
+  scope: Namespaced
+  names: {kind: BGPPeer, listKind: BGPPeerList, plural: bgppeers, singular: bgppeer}
+  versions:
+    - name: v1beta2
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              required: [myASN]
+              properties:
+                myASN: {type: integer, format: int32, minimum: 0, maximum: 4294967295}
+                peerASN: {type: integer, format: int32, minimum: 0, maximum: 4294967295}
+                peerAddress: {type: string}
+                peerPort: {type: integer, default: 179, minimum: 1, maximum: 16384}
+                ebgpMultiHop: {type: boolean}
+                password: {type: string}
 ";

@@ -4,6 +4,10 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "bowline.speaker.image" -}}
+{{- .Values.speaker.image | default (include "bowline.image" .) -}}
+{{- end -}}
+
 {{- define "bowline.controller.labels" -}}
 app.kubernetes.io/name: bowline
 app.kubernetes.io/component: controller

@@ -94,6 +94,16 @@ pub(super) fn versions(facts: &Facts, own: &str) -> Vec<Checked> {
             others.entry(of).or_default().insert(&holder.identity);
         }
     }
+    let speakers: Vec<(&str, String)> = facts
+        .announcing
+        .reports
+        .iter()
+        .filter(|it| differ(&it.version, version))
+        .map(|it| (&*it.version, format!("the speaker of {}", it.node)))
+        .collect();
+    for (of, speaker) in &speakers {
+        others.entry(of).or_default().insert(speaker);
+    }
     let found = others.iter().map(|(of, agents)| {
         let agents: Vec<_> = agents.iter().collect();
         let message = format!("{} of {of}, the leader of {version}", some(&agents));

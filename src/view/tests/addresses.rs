@@ -235,6 +235,7 @@ Service demo/hello has an address, and no load balancer
                demo/other
                203.0.113.11 of pool public: Draining, ends in 50 s
                2001:db8::1 of pool public: Active
+  Announced by no speaker runs
 
   Problems     none
 "

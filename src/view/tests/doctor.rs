@@ -41,7 +41,7 @@ fn pool(name: &str, addresses: &[&str]) -> bowline_api::AddressPool {
 }
 
 /// The same with other lists.
-fn with(change: impl FnOnce(&mut Lists)) -> Installation {
+pub(super) fn with(change: impl FnOnce(&mut Lists)) -> Installation {
     let mut lists = settled();
     annotate(&mut lists.leases[0], names::ANNOTATION_VERSION, "0.1.0+abc");
     change(&mut lists);
@@ -49,7 +49,7 @@ fn with(change: impl FnOnce(&mut Lists)) -> Installation {
 }
 
 /// What is wrong with it: the lines that say so, with what helps.
-fn wrong(installation: &Installation) -> String {
+pub(super) fn wrong(installation: &Installation) -> String {
     let text = Diagnosis::of(installation).text();
     let words = joined(&text);
     assert_eq!(Diagnosis::of(installation).is_wrong(), words.contains("WRONG"), "{text}");
@@ -57,7 +57,7 @@ fn wrong(installation: &Installation) -> String {
 }
 
 #[track_caller]
-fn finds(installation: &Installation, message: &str, remedy: &str) {
+pub(super) fn finds(installation: &Installation, message: &str, remedy: &str) {
     let text = wrong(installation);
     let found = joined(&text);
     assert!(found.contains(&format!("WRONG {message} What helps: {remedy}")), "{text}");
@@ -75,6 +75,7 @@ ok     Agents     1 load balancer with live agents
 ok     Versions   all are of 0.1.0+abc
 ok     Pools      1 AddressPool, none overlap
 ok     Addresses  1 address on load balancers, all with a live agent
+ok     Speakers   none runs, and no Advertisement asks for one
 ok     Clocks     they agree, as far as Leases show
 
 Nothing is wrong.

@@ -241,7 +241,7 @@ pub fn address_object(address: IpAddr, version: Option<&Version>, content: &Cont
     };
     let mut object = Address::new(&address_name(address), spec);
     object.metadata.resource_version = version.map(|version| version.0.to_string());
-    object.status = Some(AddressStatus { state: Some(state), until });
+    object.status = Some(AddressStatus { state: Some(state), until, announced_by: None });
     object
 }
 

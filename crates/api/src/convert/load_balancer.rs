@@ -76,7 +76,7 @@ pub(super) fn allowed(allowed: &AllowedNamespaces) -> objects::AllowedNamespaces
     }
 }
 
-pub(super) fn label_selector(selector: &LabelSelector) -> Option<objects::LabelSelector> {
+pub(crate) fn label_selector(selector: &LabelSelector) -> Option<objects::LabelSelector> {
     let labels = selector.match_labels.iter().flatten();
     let labels = labels.map(|(key, value)| {
         let operator = Operator::In(vec![value.as_str().into()]);

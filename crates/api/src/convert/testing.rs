@@ -29,7 +29,7 @@ pub(super) fn bad_tuning(message: &str) -> Problem {
 }
 
 /// Texts that are often read or rendered wrongly.
-pub(super) const HOSTILE: &[&str] = &[
+pub(crate) const HOSTILE: &[&str] = &[
     "",
     " ",
     "\n",

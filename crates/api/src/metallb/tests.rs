@@ -13,14 +13,14 @@ fn theirs(spec: &str) -> IPAddressPool {
 
 /// The spec of the AddressPool for a pool of MetalLB, and what is lost.
 fn becomes(spec: &str) -> (Option<Value>, Vec<String>) {
-    let (pool, losses) = pool(&theirs(spec));
+    let (pool, losses) = pool(&theirs(spec), &BTreeSet::new());
     let spec = pool.map(|it| serde_json::to_value(it.spec).unwrap());
     (spec, losses.iter().map(ToString::to_string).collect())
 }
 
 #[test]
 fn a_plain_pool_keeps_its_name_and_says_where_it_is_from() {
-    let (pool, losses) = pool(&theirs("{addresses: [203.0.113.0/24]}"));
+    let (pool, losses) = pool(&theirs("{addresses: [203.0.113.0/24]}"), &BTreeSet::new());
     assert_eq!(losses, []);
     assert_eq!(
         serde_json::to_value(pool.unwrap()).unwrap(),
@@ -90,7 +90,7 @@ fn what_cannot_be_read_is_left_out_and_told_and_the_rest_is_taken_over() {
 
 #[test]
 fn a_pool_of_which_nothing_is_left_is_not_made() {
-    let (pool, losses) = pool(&theirs("{addresses: []}"));
+    let (pool, losses) = pool(&theirs("{addresses: []}"), &BTreeSet::new());
     assert_eq!((pool, losses), (None, vec![Loss::Whole { pool: "first".to_owned() }]));
 }
 

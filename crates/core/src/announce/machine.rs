@@ -438,6 +438,11 @@ impl Announcements {
         others.flat_map(|(_, (node, _))| node.addresses.iter().copied())
     }
 
+    /// The load balancers of which an agent on this node says what is open.
+    pub fn agents(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.agents.keys()
+    }
+
     /// The announced addresses, each with the peers that are told. O(n): for the report.
     pub fn told(&self) -> impl Iterator<Item = (IpAddr, BTreeSet<Arc<str>>)> {
         self.addresses.iter().filter(|(_, entry)| !entry.decided.routes.is_empty()).map(

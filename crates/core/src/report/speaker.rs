@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// The API allows 256 KiB for all annotations of an object together.
 pub const MOST_BYTES: usize = 192 * 1024;
+/// The most load balancers that are named.
+const MOST_AGENTS: usize = 64;
 /// The most bytes of a reason.
 const LONGEST_REASON: usize = 512;
 /// The most conflicts, moves and troubles that are told, of each.
@@ -108,6 +110,9 @@ pub struct SpeakerReport {
     /// About the links of the node.
     #[serde(default)]
     pub links: OnLinks,
+    /// The load balancers of which an agent on the node says what is open: the first of them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub agents: BTreeSet<Arc<str>>,
 }
 
 impl SpeakerReport {
@@ -140,6 +145,7 @@ impl SpeakerReport {
             owned,
             unlisted: 0,
             links: OnLinks::default(),
+            agents: BTreeSet::new(),
         }
         .bounded(MOST_BYTES)
     }
@@ -152,6 +158,17 @@ impl SpeakerReport {
     /// The same with what is said about the links of the node.
     pub fn on_links(self, links: OnLinks) -> Self {
         Self { links: links.bounded(), ..self }
+    }
+
+    /// The same of a speaker that hears agents of these load balancers.
+    pub fn hearing(self, agents: impl IntoIterator<Item = Arc<str>>) -> Self {
+        Self { agents: agents.into_iter().take(MOST_AGENTS).collect(), ..self }
+    }
+
+    /// Whether peers are told of an address once their sessions are established.
+    pub fn tells(&self, address: IpAddr) -> bool {
+        let mut ranges = self.told.iter().flat_map(|told| &told.addresses);
+        ranges.any(|range| range.contains(address))
     }
 
     /// The report with as many addresses as have room.
@@ -223,6 +240,11 @@ impl AddressRange {
 
     fn len(&self) -> usize {
         usize::try_from(number(self.last) - number(self.first) + 1).unwrap_or(usize::MAX)
+    }
+
+    fn contains(&self, address: IpAddr) -> bool {
+        self.first.is_ipv4() == address.is_ipv4()
+            && (number(self.first)..=number(self.last)).contains(&number(address))
     }
 
     fn addresses(&self) -> impl Iterator<Item = IpAddr> + use<> {
@@ -309,9 +331,23 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_is_down_announces_nothing() {
-        let address = "192.0.2.1".parse().unwrap();
-        assert_eq!(report([(address, tor())], false).by_bgp().count(), 0);
+    fn a_session_that_is_down_announces_nothing_and_would_tell_its_addresses() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let both = ["192.0.2.1", "192.0.2.2"].map(|it| (address(it), tor()));
+        let report = report(both, false);
+        assert_eq!(report.by_bgp().count(), 0);
+        let tells = ["192.0.2.0", "192.0.2.1", "192.0.2.2", "192.0.2.3", "::"]
+            .map(|it| report.tells(address(it)));
+        assert_eq!(tells, [false, true, true, false, false]);
+    }
+
+    #[test]
+    fn load_balancers_with_agents_have_a_bound() {
+        let agents = (0..1000).map(|n| format!("lb-{n}").into());
+        let report = report([], true).hearing(agents);
+        assert_eq!(report.agents.len(), MOST_AGENTS);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<SpeakerReport>(&text).unwrap(), report);
     }
 
     #[test]

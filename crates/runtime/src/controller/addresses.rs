@@ -15,8 +15,8 @@ use super::target::{Next, Tried};
 use super::writer::Write;
 use crate::watch::Seen;
 use bowline_core::addresses::{
-    self, AddressRequest, Addresses, Changes, Config, Decision, Event, HolderKind, HolderRef, Kind,
-    Object, Pool, PoolReport, Record, Serving, WriteId, Written,
+    self, AddressRequest, Addresses, Changes, Config, Content, Decision, Event, HolderKind,
+    HolderRef, Kind, Object, Pool, PoolReport, Record, Serving, WriteId, Written,
 };
 use bowline_core::dns::{Name, Report, Wants};
 use bowline_core::key::{ConsumerKind, ObjectKey};
@@ -237,6 +237,11 @@ impl AddressShell {
     /// The machine's decision for a holder.
     pub(super) fn decision(&self, holder: &HolderRef) -> Option<&Decision> {
         self.machine.decision(holder)
+    }
+
+    /// The holders of an address, and its state. None: it has none.
+    pub(super) fn content(&self, address: IpAddr) -> Option<&Content> {
+        self.machine.address(address)
     }
 
     /// The addresses recorded for a holder.

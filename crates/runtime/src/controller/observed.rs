@@ -7,8 +7,11 @@ use super::shown::{ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown, Sh
 use super::target::Target;
 use crate::lease;
 use crate::watch::Seen;
+use bowline_api::address::AnnouncedBy;
 use bowline_api::plan::Unread;
-use bowline_api::{LoadBalancer, LoadBalancerClaim, LoadBalancerClassSpec, Plan, convert, names};
+use bowline_api::{
+    Address, LoadBalancer, LoadBalancerClaim, LoadBalancerClassSpec, Plan, convert, names,
+};
 use bowline_core::addresses::Record;
 use bowline_core::announce::SpeakerLease;
 use bowline_core::binder::Class;
@@ -56,7 +59,7 @@ pub(super) enum Observed {
     /// Leases of agents.
     Lease(Seen<LeaseSeen>),
     /// Address objects. None: the object's name is not an IP address.
-    Address(Seen<Option<Record>>),
+    Address(Seen<Option<AddressSeen>>),
     /// Objects of the kinds in `kinds`.
     Object(KindSeen),
     /// Deployments of proxies; the value is the load balancer that they serve.
@@ -85,6 +88,7 @@ impl Observed {
             }
             Self::Claim(Seen::Apply(it)) => Some(Target::Claim(it.planned.key.clone())),
             Self::Object(seen) => seen.target(),
+            Self::Address(Seen::Apply(Some(it))) => Some(Target::Announced(it.record.address)),
             Self::Plan(Seen::Apply(plan) | Seen::Delete(plan)) => {
                 Some(Target::Plans(Arc::clone(&plan.load_balancer)))
             }
@@ -109,6 +113,20 @@ pub(super) struct ServiceSeen {
 impl ServiceSeen {
     pub(super) fn of(service: &Service) -> Self {
         Self { planned: convert::service(service), shown: Shown::<ServiceShown>::of(service) }
+    }
+}
+
+/// An Address: what is recorded, and where its status says that it is announced.
+#[derive(Debug)]
+pub(super) struct AddressSeen {
+    pub(super) record: Record,
+    pub(super) announced_by: Option<AnnouncedBy>,
+}
+
+impl AddressSeen {
+    pub(super) fn of(address: &Address) -> Option<Self> {
+        let announced_by = address.status.as_ref().and_then(|it| it.announced_by.clone());
+        Some(Self { record: convert::record(address)?, announced_by })
     }
 }
 

@@ -19,6 +19,9 @@ pub(super) struct PlanBook {
     change: u64,
     /// Load balancers whose plan may have a hash that the history of their agents does not have yet.
     stale_hashes: BTreeSet<Arc<str>>,
+    /// Plans that were deleted although this leader wants what they held, by load balancer. What they recorded counts
+    /// until the leader has written it again.
+    lost: BTreeMap<Arc<str>, BTreeSet<u32>>,
 }
 
 impl PlanBook {
@@ -100,13 +103,33 @@ impl PlanBook {
         self.entry(&plan.load_balancer).is_news(&plan.name, &plan.version)
     }
 
-    /// Removes a Plan. Returns the empty record for the planner.
+    /// Removes a Plan. Returns the empty record for the planner. None: something of the Plan has to be written again, and
+    /// until then consumers keep what it recorded for them. Bowline's namespace may be deleted with all Plans, and that
+    /// takes no port, host or load balancer from its holder.
     pub(super) fn gone(&mut self, lb: &Arc<str>, name: &str) -> Option<Record> {
         if let Some(plans) = self.plans.get_mut(lb) {
             plans.gone(name);
         }
         let index = names::plan_index(name)?;
-        Some(Record::new(Arc::clone(lb), index, std::iter::empty()))
+        if !self.is_settled(lb) {
+            self.lost.entry(Arc::clone(lb)).or_default().insert(index);
+            return None;
+        }
+        Some(empty(lb, index))
+    }
+
+    /// The empty records of Plans that were deleted, and of which all that is wanted is written again.
+    pub(super) fn take_replaced(&mut self) -> Vec<Record> {
+        let settled = |lb: &Arc<str>| self.plans.get(lb).is_none_or(Plans::is_settled);
+        let settled: Vec<_> = self.lost.keys().filter(|lb| settled(lb)).cloned().collect();
+        let lost = settled.into_iter().filter_map(|lb| self.lost.remove_entry(&lb));
+        let lost: Vec<_> = lost.collect();
+        let records = lost.iter().flat_map(|(lb, indices)| {
+            let exists = |index: u32| self.plans.get(lb).is_some_and(|it| it.exists(index));
+            let gone = indices.iter().copied().filter(move |index| !exists(*index));
+            gone.map(|index| empty(lb, index))
+        });
+        records.collect()
     }
 
     /// Forgets a load balancer that has no Plan and needs none.
@@ -115,4 +138,9 @@ impl PlanBook {
             self.plans.remove(lb);
         }
     }
+}
+
+/// The record of a Plan that does not exist.
+fn empty(lb: &Arc<str>, index: u32) -> Record {
+    Record::new(Arc::clone(lb), index, std::iter::empty())
 }

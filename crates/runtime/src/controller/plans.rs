@@ -377,6 +377,11 @@ impl Plans {
         self.packed.indices().map(move |index| names::plan_name(load_balancer, index))
     }
 
+    /// Whether the object of this number exists.
+    pub(super) fn exists(&self, index: u32) -> bool {
+        self.packed.version(index).is_some()
+    }
+
     /// The known version of an object.
     pub(super) fn version(&self, name: &str) -> Option<&str> {
         self.packed.version(names::plan_index(name)?)

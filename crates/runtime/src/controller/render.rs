@@ -122,7 +122,11 @@ pub(super) fn service_cleared(
             || point.hostname.as_deref().is_some_and(&is_ours)
             || address.is_some_and(|address| recorded.contains(&address))
     });
-    let others = [names::CONDITION_ADDRESS_FROM_DNS, names::CONDITION_SERVICE_DEGRADED];
+    let others = [
+        names::CONDITION_ADDRESS_FROM_DNS,
+        names::CONDITION_SERVICE_DEGRADED,
+        names::CONDITION_SERVICE_ANNOUNCED,
+    ];
     let ours = |c: &Condition| ours(c) || others.contains(&&*c.type_);
     let status = ServiceShown {
         ingress: if written_by_us { Vec::new() } else { shown.status.ingress.clone() },

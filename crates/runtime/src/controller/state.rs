@@ -10,6 +10,7 @@
 //!                 └──── API ◀──────┘ Write
 //! ```
 
+mod announced;
 mod consumer_status;
 mod decide;
 mod load_balancer_status;
@@ -22,6 +23,7 @@ mod tests;
 
 use super::addresses::AddressShell;
 use super::agents::Agents;
+use super::announced_board::AnnouncedBoard;
 use super::bindings::BindingShell;
 use super::boards::Boards;
 use super::certificate_book::CertificateBook;
@@ -66,6 +68,7 @@ pub(super) struct State {
     provisions: Provisions,
     agents: Agents,
     speakers: Speakers,
+    announced: AnnouncedBoard,
     plans: PlanBook,
     certificates: CertificateBook,
     consumers: Consumers,
@@ -94,6 +97,7 @@ impl State {
             provisions: Provisions::default(),
             agents: Agents::default(),
             speakers: Speakers::default(),
+            announced: AnnouncedBoard::default(),
             plans: PlanBook::default(),
             certificates: CertificateBook::default(),
             consumers: Consumers::default(),
@@ -164,7 +168,7 @@ impl State {
             Target::Claim(key) | Target::Consumer(_, key) | Target::Object(_, key) => {
                 &key.namespace
             }
-            Target::Address(address) => {
+            Target::Address(address) | Target::Announced(address) => {
                 return Lane::Namespace(self.addresses.namespace_of(*address));
             }
             Target::Binding(lb)

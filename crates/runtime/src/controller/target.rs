@@ -27,6 +27,8 @@ pub(super) enum Target {
     Claim(ObjectKey),
     /// An Address object.
     Address(IpAddr),
+    /// What the status of an Address says of its announcement.
+    Announced(IpAddr),
     /// The Secret with the key that signs the cookies of a load balancer.
     Cookies(Arc<str>),
     /// The Secrets with certificates of a load balancer.
@@ -56,6 +58,7 @@ impl fmt::Display for Target {
             Self::Binding(lb) => write!(f, "the binding of LoadBalancer {lb}"),
             Self::Claim(key) => write!(f, "LoadBalancerClaim {key}"),
             Self::Address(address) => write!(f, "Address {address}"),
+            Self::Announced(address) => write!(f, "the status of Address {address}"),
             Self::Cookies(lb) => write!(f, "the cookie Secret of load balancer {lb}"),
             Self::Certificates(lb) => write!(f, "the certificates of load balancer {lb}"),
             Self::Plans(lb) => write!(f, "a Plan of load balancer {lb}"),
@@ -78,6 +81,8 @@ impl Target {
         match self {
             Self::Binding(lb) => Some(Self::LoadBalancer(Arc::clone(lb))),
             Self::LoadBalancer(lb) => Some(Self::Binding(Arc::clone(lb))),
+            Self::Address(address) => Some(Self::Announced(*address)),
+            Self::Announced(address) => Some(Self::Address(*address)),
             _ => None,
         }
     }

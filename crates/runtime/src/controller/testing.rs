@@ -1,9 +1,11 @@
 //! Builds watch events from JSON, for the tests of the controller.
 
 use super::kinds::{KindSeen, ObjectSeen};
-use super::observed::{ClaimSeen, IngressSeen, LoadBalancerSeen, Observed, ServiceSeen};
+use super::observed::{
+    AddressSeen, ClaimSeen, IngressSeen, LoadBalancerSeen, Observed, ServiceSeen,
+};
 use crate::watch::Seen;
-use bowline_api::{AddressPool, convert};
+use bowline_api::AddressPool;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -47,7 +49,7 @@ pub(super) fn pool(object: Value) -> Observed {
 }
 
 pub(super) fn address(object: Value) -> Observed {
-    Observed::Address(Seen::Apply(convert::record(&read("Address", object))))
+    Observed::Address(Seen::Apply(AddressSeen::of(&read("Address", object))))
 }
 
 /// The end of the list of every kind.

@@ -3,8 +3,8 @@
 
 use super::kinds::Kinds;
 use super::observed::{
-    CertificatesSeen, ClaimSeen, CookiesSeen, IngressSeen, LeaseSeen, LoadBalancerSeen, Observed,
-    PlanSeen, ServiceSeen,
+    AddressSeen, CertificatesSeen, ClaimSeen, CookiesSeen, IngressSeen, LeaseSeen,
+    LoadBalancerSeen, Observed, PlanSeen, ServiceSeen,
 };
 use crate::roles::{Context, ControllerOptions};
 use crate::watch::{self, Seen, Selection};
@@ -73,7 +73,7 @@ pub(super) fn follow(
         Observed::Lease(seen.map(|it| LeaseSeen::of(&it)))
     });
     watches.everywhere("Address", |seen: Seen<Address>| {
-        Observed::Address(seen.map(|it| convert::record(&it)))
+        Observed::Address(seen.map(|it| AddressSeen::of(&it)))
     });
     Kinds::follow(&mut watches);
     if options.local_ports.is_none() {

@@ -50,6 +50,7 @@ impl WorkKind {
             Target::Consumer(..)
             | Target::LoadBalancer(_)
             | Target::Object(..)
+            | Target::Announced(_)
             | Target::Agents(_) => Self::Tell,
             Target::Job(_) | Target::Provision(_) => Self::Long,
         }

@@ -9,13 +9,14 @@ mod addresses;
 
 use super::certificates::{CertificatesWrite, Fetched};
 use super::kinds::{Amend, KindId, KindShown, Kinds};
-use super::observed::CookiesSeen;
+use super::observed::{AddressSeen, CookiesSeen};
 use super::plans::PlanWrite;
 use super::shown::{ClaimShown, CookiesShown, LoadBalancerShown, ServiceShown, Shown};
 use crate::api_timeout::answer;
 use crate::lease;
 use crate::random;
 use bindings::{Step, StepReply};
+use bowline_api::address::{Address, address_name};
 use bowline_api::provisioned_objects::{Made, Wish};
 use bowline_api::{LoadBalancer, Plan, convert, names};
 use bowline_core::addresses::{HolderRef, WriteId};
@@ -32,6 +33,7 @@ use kube::core::{PartialObjectMeta, Request};
 use kube::{Client, Error, Resource};
 use provisions::Provisioned;
 use serde_json::Value;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A write, or a read that a write needs.
@@ -49,6 +51,8 @@ pub(super) enum Write {
     Cookies(CookiesWrite),
     /// An Address object.
     Address(bowline_core::addresses::Write),
+    /// What the status of an Address says of its announcement.
+    Announced(IpAddr, Value),
     /// A read that tells whether a holder of an address exists.
     Confirm(HolderRef),
     /// The status or the finalizers of an object of one of the kinds in `kinds`, with the version that
@@ -101,6 +105,8 @@ pub(super) enum Reply {
     Cookies(Shown<CookiesShown>),
     /// The result of the write of an Address.
     Address(WriteId, bowline_core::addresses::Written),
+    /// An Address after its status was written.
+    Announced(Option<AddressSeen>),
     /// Whether the holder exists.
     Confirmed(HolderRef, bool),
     /// An object of one of the kinds in `kinds` after the write.
@@ -201,6 +207,11 @@ impl Writer {
             }
             Write::Cookies(write) => self.cookies(&write).await,
             Write::Address(write) => Ok(self.address(write).await),
+            Write::Announced(address, patch) => {
+                let api: Api<Address> = Api::all(self.client.clone());
+                let after = status(&api, &address_name(address), &patch).await?;
+                Ok(Reply::Announced(AddressSeen::of(&after)))
+            }
             Write::Confirm(holder) => {
                 let exists = self.exists(&holder).await?;
                 Ok(Reply::Confirmed(holder, exists))

@@ -2,7 +2,9 @@
 //! what sessions say into the report. What is announced on links is not its concern.
 
 use super::announcer::{Announcer, Ending};
+use super::metrics::Sessions;
 use crate::clock;
+use crate::metrics::Metrics;
 use crate::random;
 use bowline_core::announce::{self, Effect, Event, PeerAsn, PeerTarget};
 use bowline_core::report::speaker::Session;
@@ -42,9 +44,10 @@ pub struct Routers {
 
 impl Routers {
     /// No sessions yet. It belongs to the tokio runtime that it is made in.
-    pub fn new(node: &str) -> Self {
+    pub fn new(node: &str, metrics: &Metrics) -> Self {
         let seed = u64::from(random::number()) << 32 | u64::from(random::number());
         let shell = Shell::new(Options { clock: clock::now, seed, listen_port: BGP });
+        metrics.register(|it| it.register_collector(Box::new(Sessions::new(shell.status()))));
         Self {
             statuses: shell.status(),
             shell,

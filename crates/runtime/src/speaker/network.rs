@@ -34,8 +34,9 @@ pub struct Network {
 impl Network {
     /// Nothing is announced yet. It belongs to the tokio runtime that it is made in, and its threads to the network
     /// namespace of the thread that calls it.
-    pub fn new(node: &str, routers: Routers, metrics: &Metrics) -> Self {
+    pub fn new(node: &str, metrics: &Metrics) -> Self {
         let (sender, said) = unbounded_channel();
+        let routers = Routers::new(node, metrics);
         let links = Links::new(node, sender.clone(), metrics);
         Self { routers, host: Host::new(sender), links, said }
     }

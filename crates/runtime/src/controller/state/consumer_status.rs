@@ -83,6 +83,7 @@ impl State {
                 let optional = [
                     (names::CONDITION_ADDRESS_FROM_DNS, dns),
                     (names::CONDITION_SERVICE_DEGRADED, degraded),
+                    (names::CONDITION_SERVICE_ANNOUNCED, self.announced_condition(&want.points)),
                 ];
                 render::service(&want, render::IP_MODE, optional, shown, clock)
                     .map(|patch| (patch, Tried::at(&shown.version)))
@@ -131,6 +132,7 @@ impl State {
             (names::CONDITION_ADDRESS_FROM_DNS, dns),
             // No agent serves it.
             (names::CONDITION_SERVICE_DEGRADED, None),
+            (names::CONDITION_SERVICE_ANNOUNCED, self.announced_condition(&want.points)),
         ];
         match render::service(&want, render::IP_MODE_ALONE, optional, shown, clock) {
             Some(patch) => {

@@ -40,7 +40,7 @@ impl State {
             self.allocate();
             self.admit();
             self.plan(now);
-            if !self.addresses.has_stale() {
+            if !self.forget_replaced() && !self.addresses.has_stale() {
                 break;
             }
         }
@@ -48,6 +48,14 @@ impl State {
         if std::mem::take(&mut self.begins) {
             self.enqueue_everything();
         }
+    }
+
+    /// Tells the planner which deleted Plans count no more. Returns whether there were any.
+    fn forget_replaced(&mut self) -> bool {
+        let records = self.plans.take_replaced();
+        let any = !records.is_empty();
+        records.into_iter().for_each(|it| self.planner.handle(Event::Recorded(it)));
+        any
     }
 
     /// Records that what Plans and Addresses name may be served, whichever leader planned it: none of it is released
@@ -300,6 +308,7 @@ impl State {
         outbox.enqueue_all(boards.services.keys().map(consumer(ConsumerKind::Service)));
         outbox.enqueue_all(boards.ingresses.keys().map(consumer(ConsumerKind::Ingress)));
         outbox.enqueue_all(self.kinds.targets());
+        outbox.enqueue_all(self.announced.addresses().map(Target::Announced));
         outbox.enqueue_all(boards.claims.keys().cloned().map(Target::Claim));
         let load_balancers: BTreeSet<_> = boards
             .load_balancers

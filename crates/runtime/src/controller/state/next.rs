@@ -44,6 +44,7 @@ impl State {
             Target::Job(lb) => self.next_job(lb, now),
             Target::Provision(lb) => self.next_provision(lb, now),
             Target::Address(address) => self.addresses.next_address(*address),
+            Target::Announced(address) => self.next_announced(*address),
             Target::Agents(lb) => self.next_agents(lb, now),
             Target::Object(kind, key) => {
                 let parts = &mut Parts { addresses: &mut self.addresses, speakers: &self.speakers };

@@ -9,13 +9,14 @@ mod speakers;
 use super::State;
 use crate::controller::boards::Boards;
 use crate::controller::kinds::Parts;
-use crate::controller::observed::{ClaimSeen, CookiesSeen, IngressSeen, Observed, ServiceSeen};
+use crate::controller::observed::{
+    AddressSeen, ClaimSeen, CookiesSeen, IngressSeen, Observed, ServiceSeen,
+};
 use crate::controller::shown::{ClaimShown, Shown};
 use crate::controller::target::Target;
 use crate::observe::Change;
 use crate::watch::Seen;
 use bowline_api::LoadBalancerClassSpec;
-use bowline_core::addresses::Record;
 use bowline_core::binder::Class;
 use bowline_core::clock::Uptime;
 use bowline_core::dns::{Name, Report};
@@ -246,11 +247,25 @@ impl State {
         }
     }
 
-    fn observe_address(&mut self, seen: Seen<Option<Record>>) {
-        if matches!(seen, Seen::Done) {
-            self.listed.insert("Address");
+    fn observe_address(&mut self, seen: Seen<Option<AddressSeen>>) {
+        match &seen {
+            Seen::Begin => self.announced.begin(),
+            Seen::Apply(Some(it)) => self.announced.put(it),
+            Seen::Delete(Some(it)) => self.announced.remove(it.record.address),
+            Seen::Apply(None) | Seen::Delete(None) => {}
+            Seen::Done => {
+                self.announced.done();
+                self.listed.insert("Address");
+            }
         }
-        self.addresses.observe_address(seen);
+        let address = match &seen {
+            Seen::Apply(Some(it)) => Some(it.record.address),
+            _ => None,
+        };
+        self.addresses.observe_address(seen.map(|it| it.map(|it| it.record)));
+        if let Some(address) = address {
+            self.announcement_changed(address);
+        }
     }
 
     fn observe_node(&mut self, seen: Seen<(Arc<str>, Vec<IpAddr>)>) {

@@ -1,6 +1,7 @@
 //! Tests of the controller's state: events in, writes out.
 
 mod addresses;
+mod announced;
 mod bindings;
 mod contended;
 mod ended;
@@ -14,6 +15,7 @@ use crate::controller::testing;
 use crate::controller::writer::{Reply, Status, Write};
 use crate::watch::Seen;
 use bowline_api::names;
+use bowline_core::announce::SpeakerLease;
 use bowline_core::load_balancer_status_writes::GAP;
 use bowline_core::replicas::{Entry, Said};
 use bowline_core::status;

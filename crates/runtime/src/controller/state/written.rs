@@ -92,6 +92,7 @@ impl State {
             (Target::Address(address), Reply::Address(id, result)) => {
                 self.addresses.wrote(*address, id, result);
             }
+            (_, Reply::Announced(Some(seen))) => self.announced.put(&seen),
             (_, Reply::Confirmed(holder, exists)) => self.addresses.confirmed(holder, exists),
             (Target::Object(..), Reply::Object(shown)) => {
                 let parts = &mut Parts { addresses: &mut self.addresses, speakers: &self.speakers };
@@ -222,6 +223,7 @@ impl State {
             Target::Object(kind, key) => self.kinds.version(*kind, key),
             Target::Claim(key) => boards.claims.get(key).map(|shown| &*shown.version),
             Target::Cookies(lb) => boards.cookies.get(lb).map(|shown| &*shown.version),
+            Target::Announced(address) => self.announced.version(*address),
             Target::Address(_)
             | Target::Holder(_)
             | Target::Subject(_)

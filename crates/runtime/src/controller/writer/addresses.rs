@@ -81,6 +81,9 @@ impl Writer {
             return Ok(addresses::Written::Ok(version(&after)));
         }
         sent.metadata.resource_version = after.resource_version();
+        if let (Some(sent), Some(after)) = (&mut sent.status, after.status) {
+            sent.announced_by = after.announced_by;
+        }
         let after = answer(api.replace_status(&name, &params(), &sent)).await?;
         Ok(addresses::Written::Ok(version(&after)))
     }

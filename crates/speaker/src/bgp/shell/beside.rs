@@ -48,11 +48,12 @@ pub(super) struct BfdSession {
     wanted: Option<Wanted>,
     state: Option<Result<State, String>>,
     up: bool,
+    flaps: u64,
 }
 
 impl BfdSession {
     pub(super) fn new(thread: BfdThread, input: mpsc::UnboundedSender<Input>) -> Self {
-        Self { thread, input, wanted: None, state: None, up: false }
+        Self { thread, input, wanted: None, state: None, up: false, flaps: 0 }
     }
 
     /// Makes the session be as the peer's configuration says.
@@ -114,9 +115,16 @@ impl BfdSession {
             Told::Changed { state, peer, .. } => {
                 self.state = Some(Ok(state));
                 let was_up = std::mem::replace(&mut self.up, state == State::Up);
-                was_up && !self.up && peer != State::AdminDown
+                let ended = was_up && !self.up;
+                self.flaps += u64::from(ended);
+                ended && peer != State::AdminDown
             }
         }
+    }
+
+    /// How often a session that was up ended.
+    pub(super) fn flaps(&self) -> u64 {
+        self.flaps
     }
 
     pub(super) fn state(&self) -> Option<Result<State, String>> {

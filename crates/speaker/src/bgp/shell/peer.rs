@@ -152,6 +152,8 @@ pub struct PeerStatus {
     pub not_listening: Option<String>,
     /// The BFD session, or why there is none although it is configured.
     pub bfd: Option<Result<bfd::State, String>>,
+    /// How often a BFD session that was up ended. A session that the peer's administrator ended counts, too.
+    pub bfd_flaps: u64,
 }
 
 #[cfg(test)]

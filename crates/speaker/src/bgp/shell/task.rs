@@ -324,8 +324,8 @@ impl Task {
             self.established = (established, (self.clock)());
         }
         let not_listening = self.not_listening.clone().filter(|_| self.peer.session.accepts);
-        let (since, bfd) = (self.established.1, self.bfd.state());
-        let status = PeerStatus { session, since, not_listening, bfd };
+        let (since, bfd, bfd_flaps) = (self.established.1, self.bfd.state(), self.bfd.flaps());
+        let status = PeerStatus { session, since, not_listening, bfd, bfd_flaps };
         self.status.send_if_modified(|all| {
             let changed = all.get(&self.name) != Some(&status);
             if changed {

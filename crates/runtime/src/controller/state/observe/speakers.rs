@@ -6,7 +6,7 @@ use crate::controller::observed::LeaseSeen;
 use crate::controller::target::Target;
 use crate::watch::Seen;
 use bowline_core::clock::Uptime;
-use bowline_core::key::ObjectKey;
+use bowline_core::key::{ConsumerKind, ObjectKey};
 
 impl State {
     /// Takes in a Lease, if it is a speaker's. Returns what the agents are to observe.
@@ -35,5 +35,14 @@ impl State {
         let peers = news.peers.into_iter();
         let peers = peers.map(|name| Target::Object(KindId::BGPPeer, ObjectKey::new("", name)));
         self.outbox.enqueue_all(peers);
+        for address in news.addresses {
+            self.announcement_changed(address);
+        }
+        // With the first speaker, and without the last one, every Service has another condition.
+        if self.announced.run(self.speakers.any()) {
+            let services = self.boards.services.keys().cloned();
+            self.outbox
+                .enqueue_all(services.map(|key| Target::Consumer(ConsumerKind::Service, key)));
+        }
     }
 }

@@ -178,3 +178,78 @@ fn an_agent_that_left_with_its_proxy_is_waited_for_by_no_address() {
     };
     assert!(serves(Left::ProxyRuns) && !serves(Left::ProxyEnded));
 }
+
+/// A state with a recorded Plan of a Service, and that Plan.
+fn recorded(load_balancer: Value, now: Uptime) -> (State, impl Fn() -> PlanSeen) {
+    let mut state = State::new(Config::default(), Default::default());
+    observe(&mut state, [testing::load_balancer(load_balancer), service("shop", 2024)], now);
+    let key = ObjectKey::new("shop", "web");
+    let parts = state.planner.parts(ConsumerKind::Service, &key);
+    let fragments: Vec<_> = parts.iter().map(|it| (**it).clone()).collect();
+    let plan = move || PlanSeen {
+        name: "edge-0".to_owned(),
+        load_balancer: "edge".into(),
+        version: "7".to_owned(),
+        owner: Some("u".to_owned()),
+        hash: bowline_core::hash::PlanHash::of(&fragments[0]),
+        fragments: fragments.clone(),
+        unread: Vec::new(),
+        driver: Some("builtin".into()),
+        unreadable: false,
+    };
+    observe(&mut state, [Observed::Plan(Seen::Apply(plan()))], now);
+    (state, plan)
+}
+
+/// Carries out the next write of a Plan.
+fn write_plan(state: &mut State, version: &str, now: Uptime) {
+    let target = Target::Plans("edge".into());
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+    let Next::Write(Write::Plan(plan, uid), _) = next else { panic!("{next:?}") };
+    state.sends(&target, &Write::Plan(plan, uid));
+    let next = state.next(&target, now, Timestamp::UNIX_EPOCH);
+    let Next::Write(Write::Plan(plan, _), _) = next else { panic!("{next:?}") };
+    let version = (!plan.is_deletion()).then(|| version.to_owned());
+    state.wrote(&target, Reply::Plan(Box::new(plan), version), now);
+    state.decide(now);
+}
+
+/// The Service of a namespace is deleted.
+fn gone(namespace: &str) -> Observed {
+    match service(namespace, 2024) {
+        Observed::Service(Seen::Apply(seen)) => Observed::Service(Seen::Delete(seen)),
+        other => other,
+    }
+}
+
+#[test]
+fn a_plan_that_somebody_deletes_takes_no_port_from_its_holder() {
+    let now = Uptime::default();
+    let (mut state, plan) = recorded(balancer(), now);
+    observe(&mut state, [service("evil", 2020)], now);
+    assert_eq!(holders(&state), ["shop"]);
+    observe(&mut state, [Observed::Plan(Seen::Delete(plan()))], now);
+    assert_eq!(holders(&state), ["shop"], "it is younger, and holds the port");
+    write_plan(&mut state, "8", now);
+    assert_eq!(holders(&state), ["shop"]);
+    observe(&mut state, [gone("shop")], now);
+    write_plan(&mut state, "9", now);
+    assert_eq!(holders(&state), ["evil"]);
+}
+
+#[test]
+fn a_plan_that_somebody_deletes_takes_no_consumer_from_a_load_balancer_that_is_being_deleted() {
+    let now = Uptime::default();
+    let mut leaving = balancer();
+    let (mut state, plan) = recorded(balancer(), now);
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    leaving["metadata"]["finalizers"] = json!([names::FINALIZER_IN_USE]);
+    leaving["metadata"]["resourceVersion"] = json!("2");
+    observe(&mut state, [testing::load_balancer(leaving)], now);
+    assert_eq!(holders(&state), ["shop"]);
+    observe(&mut state, [Observed::Plan(Seen::Delete(plan()))], now);
+    assert_eq!(holders(&state), ["shop"]);
+    observe(&mut state, [gone("shop")], now);
+    observe(&mut state, [service("shop", 2024)], now);
+    assert_eq!(holders(&state), [""; 0], "it is new, and the deleted Plan's record is forgotten");
+}

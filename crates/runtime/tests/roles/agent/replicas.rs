@@ -1,11 +1,11 @@
 //! Tests several agents of one load balancer: each reports for itself, and only what all of them serve counts
 //! as served.
 
-use super::support::{
+use super::{addressed, leases, status, unbound};
+use crate::support::{
     Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
     start_controller,
 };
-use super::{addressed, leases, status, unbound};
 use bowline_api::LoadBalancer;
 use bowline_core::key::ConsumerKind;
 use bowline_core::update::Report;

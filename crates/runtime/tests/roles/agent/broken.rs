@@ -1,11 +1,11 @@
 //! Tests roles in which a task panics. The panic is in the stream of the API's response, where a bug of
 //! Bowline could cause one, too.
 
-use super::support::{
+use super::{error, leases, ours, plan};
+use crate::support::{
     Recorder, cluster, controller_options, create, eventually, load_balancer, service, slice,
     start_agent, start_controller,
 };
-use super::{error, leases, ours, plan};
 use bowline_drivers::template::{Publisher, ServerNames, Target};
 use bowline_runtime::templates::{self, TemplateOptions};
 use bowline_runtime::{AgentOptions, Context, RoleError, controller};

@@ -1,10 +1,10 @@
 //! Tests how secrets reach the agents of a load balancer: certificates from a user's Secret, also when they are
 //! removed, and the cookie secret.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{
+    Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
+    start_controller,
+};
 use bowline_api::{LoadBalancer, names};
 use bowline_core::update::{Change, CookieSecret};
 use bowline_runtime::{AgentOptions, ControllerOptions};
@@ -15,10 +15,6 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use support::{
-    Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
-    start_controller,
-};
 
 fn certificate() -> Value {
     let made = rcgen::generate_simple_self_signed(["shop.example".to_owned()]).unwrap();

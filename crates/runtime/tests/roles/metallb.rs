@@ -1,109 +1,29 @@
-//! Tests the import of MetalLB's pools, over the embedded API with MetalLB's own definition of
-//! their kind.
+//! Tests the import of MetalLB's pools, over the embedded API with MetalLB's own definitions of its
+//! kinds. What announces their addresses is in `announcing`.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+mod announcing;
+mod definitions;
 
-mod support;
-
+use crate::support::{cluster, create};
 use bowline_api::AddressPool;
-use bowline_runtime::metallb::{Import, ImportError, Kept, import};
+use bowline_runtime::metallb::{self, Import, ImportError, Kept, Taken};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
-use support::{cluster, create};
 
 const NAMESPACE: &str = "metallb-system";
-
-/// MetalLB's definition, of a release with the fields that matter here.
-fn definition() -> Value {
-    let selectors = json!({
-        "type": "array",
-        "items": {
-            "type": "object",
-            "x-kubernetes-map-type": "atomic",
-            "properties": {
-                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
-                "matchExpressions": {
-                    "type": "array",
-                    "x-kubernetes-list-type": "atomic",
-                    "items": {
-                        "type": "object",
-                        "required": ["key", "operator"],
-                        "properties": {
-                            "key": {"type": "string"},
-                            "operator": {"type": "string"},
-                            "values": {
-                                "type": "array", "items": {"type": "string"},
-                                "x-kubernetes-list-type": "atomic",
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    });
-    let names = json!({"type": "array", "items": {"type": "string"}});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "ipaddresspools.metallb.io"},
-        "spec": {
-            "group": "metallb.io", "scope": "Namespaced",
-            "names": {
-                "kind": "IPAddressPool", "listKind": "IPAddressPoolList",
-                "plural": "ipaddresspools", "singular": "ipaddresspool",
-            },
-            "versions": [{
-                "name": "v1beta1", "served": true, "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {
-                    "type": "object",
-                    "required": ["spec"],
-                    "properties": {
-                        "apiVersion": {"type": "string"},
-                        "kind": {"type": "string"},
-                        "metadata": {"type": "object"},
-                        "spec": {
-                            "type": "object",
-                            "required": ["addresses"],
-                            "properties": {
-                                "addresses": &names,
-                                "autoAssign": {"type": "boolean", "default": true},
-                                "avoidBuggyIPs": {"type": "boolean", "default": false},
-                                "serviceAllocation": {
-                                    "type": "object",
-                                    "properties": {
-                                        "priority": {"type": "integer"},
-                                        "namespaces": &names,
-                                        "namespaceSelectors": &selectors,
-                                        "serviceSelectors": &selectors,
-                                    },
-                                },
-                            },
-                        },
-                        "status": {
-                            "type": "object",
-                            "required":
-                                ["assignedIPv4", "assignedIPv6", "availableIPv4", "availableIPv6"],
-                            "properties": {
-                                "assignedIPv4": {"type": "integer", "format": "int64"},
-                                "assignedIPv6": {"type": "integer", "format": "int64"},
-                                "availableIPv4": {"type": "integer", "format": "int64"},
-                                "availableIPv6": {"type": "integer", "format": "int64"},
-                            },
-                        },
-                    },
-                }},
-            }],
-        },
-    })
-}
 
 fn theirs(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "metallb.io/v1beta1", "kind": "IPAddressPool",
         "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
     })
+}
+
+/// The import, with Bowline in its usual namespace.
+async fn import(client: &Client, namespace: &str) -> Result<Option<Import>, ImportError> {
+    metallb::import(client, namespace, "bowline-system").await
 }
 
 /// MetalLB with two pools, as its users write them.
@@ -113,7 +33,7 @@ async fn install(client: &Client) {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
     )
     .await;
-    create(client, definition()).await;
+    create(client, definitions::ip_address_pool()).await;
     create(client, theirs("first", json!({"addresses": ["192.0.2.5/24", "2001:db8::/64"]}))).await;
     let shop = json!({
         "addresses": ["198.51.100.1 - 198.51.100.9", "backwards"],
@@ -150,8 +70,8 @@ async fn pools_of_metallb_become_address_pools_and_again_changes_nothing() {
     let client = cluster.client();
     install(&client).await;
     let first = import(&client, NAMESPACE).await.unwrap().unwrap();
-    assert_eq!(first.created, ["first", "shop"]);
-    assert_eq!(first.kept, []);
+    assert_eq!(first.pools.created, ["first", "shop"]);
+    assert_eq!(first.pools.kept, []);
     let losses: Vec<_> = first.losses.iter().map(ToString::to_string).collect();
     assert!(
         matches!(&losses[..], [one] if one.starts_with("shop: \"backwards\" is neither")),
@@ -177,7 +97,8 @@ async fn pools_of_metallb_become_address_pools_and_again_changes_nothing() {
     );
     let again = import(&client, NAMESPACE).await.unwrap().unwrap();
     let kept = ["first", "shop"].map(|name| (name.to_owned(), Kept::Same)).to_vec();
-    assert_eq!(again, Import { created: vec![], kept, losses: first.losses });
+    let pools_again = Taken { created: vec![], kept };
+    assert_eq!(again, Import { pools: pools_again, losses: first.losses, ..Import::default() });
     assert_eq!(pools(&client).await, made);
     cluster.shutdown().await;
 }
@@ -193,8 +114,8 @@ async fn a_pool_that_an_administrator_made_is_never_overwritten() {
     });
     create(&client, own).await;
     let done = import(&client, NAMESPACE).await.unwrap().unwrap();
-    assert_eq!(done.created, ["shop"]);
-    assert_eq!(done.kept, [("first".to_owned(), Kept::Differs)]);
+    assert_eq!(done.pools.created, ["shop"]);
+    assert_eq!(done.pools.kept, [("first".to_owned(), Kept::Differs)]);
     assert_eq!(pools(&client).await["first"]["addresses"], json!(["203.0.113.0/24"]));
     cluster.shutdown().await;
 }
@@ -213,12 +134,12 @@ async fn nothing_is_taken_over_while_the_controller_of_metallb_runs() {
     assert_eq!(pools(&client).await, json!({}));
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     pods.delete("controller-7d5f", &DeleteParams::default().grace_period(0)).await.unwrap();
-    support::eventually("the Pod gone", || async {
+    crate::support::eventually("the Pod gone", || async {
         let left = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         if left.items.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     })
     .await;
-    assert_eq!(import(&client, NAMESPACE).await.unwrap().unwrap().created, ["first", "shop"]);
+    assert_eq!(import(&client, NAMESPACE).await.unwrap().unwrap().pools.created, ["first", "shop"]);
     cluster.shutdown().await;
 }
 

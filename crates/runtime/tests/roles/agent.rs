@@ -1,17 +1,13 @@
 //! Tests what an agent reports, and how the leader uses it, over the embedded API.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-#[path = "agent/broken.rs"]
 mod broken;
-#[path = "agent/kept.rs"]
 mod kept;
-#[path = "agent/refused.rs"]
 mod refused;
-#[path = "agent/replicas.rs"]
 mod replicas;
-mod support;
-
+use crate::support::{
+    Recorder, cluster, controller_options, create, eventually, service, start_agent,
+    start_controller,
+};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::outcome::{Problem, Reason};
 use bowline_core::plan::Transport;
@@ -25,10 +21,6 @@ use kube::api::{Api, DeleteParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{
-    Recorder, cluster, controller_options, create, eventually, service, start_agent,
-    start_controller,
-};
 
 fn leases(client: &Client) -> Api<Lease> {
     Api::namespaced(client.clone(), "bowline-system")

@@ -1,8 +1,6 @@
 //! Tests look-ups against a real BIND 9, and against servers of the test's own for misbehaviour
 //! that BIND does not show.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
-
 use bowline_core::dns::{
     Answer, Answers, Config, Event, Failure, FailureKind, Families, Found, Name, Report,
 };

@@ -1,7 +1,7 @@
 //! Tests an agent that runs another proxy than its load balancer needs.
 
-use super::support::{Recorder, cluster, create, eventually, start_agent};
 use super::{error, ours, plan};
+use crate::support::{Recorder, cluster, create, eventually, start_agent};
 use bowline_api::Plan;
 use bowline_core::objects::Carrier;
 use bowline_runtime::AgentOptions;

@@ -1,7 +1,7 @@
 //! Tests an agent that serves kept state, and learns that its load balancer is another one now.
 
-use super::support::{Recorder, Running, cluster, create, eventually, start_agent};
 use super::{leases, load_balancer, ours, plan};
+use crate::support::{Recorder, Running, cluster, create, eventually, start_agent};
 use bowline_api::{LoadBalancer, Plan};
 use bowline_core::replicas::Left;
 use bowline_core::update::Change;

@@ -1,10 +1,10 @@
 //! Tests a Service from its creation to its deletion, through controller and agent, over the
 //! embedded API.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{
+    Recorder, cluster, controller_options, create, eventually, load_balancer, service, slice,
+    start_agent, start_controller,
+};
 use bowline_api::{LoadBalancer, Plan};
 use bowline_core::key::{ConsumerKind, ConsumerRef};
 use bowline_core::outcome::{Problem, Reason};
@@ -16,10 +16,6 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{
-    Recorder, cluster, controller_options, create, eventually, load_balancer, service, slice,
-    start_agent, start_controller,
-};
 
 fn services(client: &Client) -> Api<Service> {
     Api::namespaced(client.clone(), "default")

@@ -1,9 +1,9 @@
 //! Tests a leader and an agent of different versions: a Plan has a value that one of them cannot read.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{
+    Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
+    start_controller,
+};
 use bowline_api::Plan;
 use bowline_core::update::{Change, Extent};
 use bowline_runtime::AgentOptions;
@@ -15,10 +15,6 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use support::{
-    Recorder, cluster, controller_options, create, eventually, load_balancer, service, start_agent,
-    start_controller,
-};
 
 fn plans(client: &Client) -> Api<DynamicObject> {
     let resource = ApiResource::erase::<Plan>(&());

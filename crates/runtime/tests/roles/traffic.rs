@@ -1,10 +1,9 @@
 //! Tests real connections through the built-in proxy, from a Service and from an Ingress, in one
 //! process.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
-mod support;
-
+use crate::support::{
+    cluster, controller_options, create, eventually, start_agent, start_controller,
+};
 use bowline_core::member_rules::MemberRules;
 use bowline_drivers::builtin::Builtin;
 use bowline_proxy::{Options, Proxy};
@@ -12,7 +11,6 @@ use bowline_runtime::AgentOptions;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use support::{cluster, controller_options, create, eventually, start_agent, start_controller};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 

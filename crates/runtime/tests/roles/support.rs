@@ -1,13 +1,5 @@
 //! Support for the tests: a cluster, roles in it, and a driver that records what it was given.
 
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test helper; each test binary uses its part"
-)]
-
 use bowline_apiserver::cluster::Cluster;
 use bowline_core::update::{Report, Update};
 use bowline_drivers::{Driver, Error};
