@@ -1,4 +1,4 @@
-//! The rights of controllers and agents: what the manifests of `deploy/rbac` grant is what they need, and the API server is
+//! The rights of controllers, agents and speakers: what the manifests of `deploy/rbac` grant is what they need, and the API server is
 //! asked for each of these rights whether the account has it.
 
 use crate::view::doctor::Rights;
@@ -13,8 +13,9 @@ use kube::{Api, Client, Error, ResourceExt as _};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The manifests with the rights of controllers, and with those of the agent of a load balancer called `edge`.
+/// The manifests with the rights of controllers, of speakers, and of the agent of a load balancer called `edge`.
 const CONTROLLER: &str = include_str!("../../../deploy/rbac/controller.yaml");
+const SPEAKER: &str = include_str!("../../../deploy/rbac/speaker.yaml");
 const AGENT: &str = include_str!("../../../deploy/rbac/agent.yaml");
 
 /// The most questions to the API server at the same time.
@@ -91,6 +92,8 @@ fn needed(
 ) -> Result<BTreeMap<String, BTreeSet<Right>>, serde_saphyr::Error> {
     let controller = names::ACCOUNT_CONTROLLER.to_owned();
     let mut all = BTreeMap::from([(controller.clone(), granted(CONTROLLER, &controller)?)]);
+    let speaker = names::ACCOUNT_SPEAKER.to_owned();
+    all.insert(speaker.clone(), granted(SPEAKER, &speaker)?);
     for name in load_balancers {
         let account = names::agent_account(name);
         let rights = granted(&AGENT.replace("edge", name), &account)?;
@@ -99,7 +102,7 @@ fn needed(
     Ok(all)
 }
 
-/// What controllers and the agents of these load balancers lack. An account that does not exist is left out: its process
+/// What controllers, speakers and the agents of these load balancers lack. An account that does not exist is left out: its process
 /// runs elsewhere.
 pub(super) async fn check(client: &Client, system: &str, load_balancers: &[&str]) -> Rights {
     match lacking(client, system, load_balancers).await {

@@ -46,10 +46,17 @@ fn all_that_the_manifests_grant_is_asked_for() {
     ] {
         assert!(agent.iter().any(|it| it == right), "{right}: {agent:#?}");
     }
-    // No rule of a role is left out: each binding finds its role.
-    for (manifest, account, bindings) in
-        [(CONTROLLER, "bowline-controller", 3), (AGENT, "bowline-agent-edge", 4)]
+    let speaker = asked(&[], "bowline-speaker");
+    for right in ["watch addresses.bowline.dev", "watch secrets", "list leases.coordination.k8s.io"]
     {
+        assert!(speaker.iter().any(|it| it == right), "{right}: {speaker:#?}");
+    }
+    // No rule of a role is left out: each binding finds its role.
+    for (manifest, account, bindings) in [
+        (CONTROLLER, "bowline-controller", 3),
+        (SPEAKER, "bowline-speaker", 2),
+        (AGENT, "bowline-agent-edge", 4),
+    ] {
         let objects = serde_saphyr::from_multiple::<Value>(manifest).expect("YAML");
         let bound: Vec<&Value> = objects
             .iter()
