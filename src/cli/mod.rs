@@ -2,6 +2,7 @@
 //! wrong.
 
 mod agent;
+mod announce;
 mod ask;
 mod class;
 mod completion;
@@ -80,6 +81,7 @@ enum Command {
     Agent(Box<agent::Agent>),
     #[cfg(feature = "speaker")]
     Speaker(Box<speaker::Speaker>),
+    Announce(announce::Announce),
     Plan(plan::PlanCommand),
     Explain(explain::Explain),
     Status(status::StatusCommand),
@@ -166,6 +168,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Agent(command) => command.run().map(|()| ExitCode::SUCCESS),
         #[cfg(feature = "speaker")]
         Command::Speaker(command) => command.run().map(|()| ExitCode::SUCCESS),
+        Command::Announce(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Plan(command) => command.run(),
         Command::Explain(command) => command.run().map(|()| ExitCode::SUCCESS),
         Command::Status(command) => command.run().map(|()| ExitCode::SUCCESS),

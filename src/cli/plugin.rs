@@ -2,7 +2,7 @@
 //! that look at a cluster, with kubectl's names for its flags, and says `kubectl bowline` in its help. `cli` asks it
 //! how the program was called.
 
-use super::{Cli, Command, doctor, explain, log, plan, status, top, version};
+use super::{Cli, Command, announce, doctor, explain, log, plan, status, top, version};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -29,6 +29,7 @@ enum Looking {
     Plan(plan::PlanCommand),
     Doctor(doctor::Doctor),
     Top(top::Top),
+    Announce(announce::Announce),
     Version(version::VersionCommand),
 }
 
@@ -61,6 +62,7 @@ pub(super) fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
         Looking::Plan(command) => Command::Plan(command),
         Looking::Doctor(command) => Command::Doctor(command),
         Looking::Top(command) => Command::Top(command),
+        Looking::Announce(command) => Command::Announce(command),
         Looking::Version(command) => Command::Version(command),
     };
     Ok(Cli { command, log })

@@ -25,6 +25,7 @@ mod explain_text;
 mod facts;
 mod list;
 mod members;
+pub(crate) mod moving;
 pub(crate) mod now;
 pub(crate) mod plan;
 mod pooled;

@@ -9,6 +9,7 @@ mod binding;
 mod cookies;
 mod exposed;
 mod external_ip;
+mod gossip;
 mod ingress;
 mod ingress_class;
 mod load_balancer;
@@ -30,6 +31,7 @@ pub use binding::{
 pub use cookies::{cookie_secret, cookie_secret_data};
 pub use exposed::exposed;
 pub use external_ip::external_ip;
+pub use gossip::{gossip_key, gossip_key_data};
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
 pub(crate) use load_balancer::label_selector;

@@ -103,6 +103,9 @@ pub const ANNOTATION_REFUSED_UNLISTED: &str = "bowline.dev/refused-unlisted";
 /// Annotation of an agent's Lease: the addresses of a load balancer without fixed ones, separated by commas.
 pub const ANNOTATION_ADDRESSES: &str = "bowline.dev/addresses";
 
+/// Annotation of an Address: the node that should own it on layer 2, and a mark that tells one wish from another, as
+/// `NODE/MARK`. `bowline announce move` writes it.
+pub const ANNOTATION_MOVE_TO: &str = "bowline.dev/move-to";
 /// Annotation of a speaker's Lease: its report, as JSON.
 pub const ANNOTATION_SPEAKER: &str = "bowline.dev/speaker";
 
@@ -151,6 +154,12 @@ pub fn agent_lease(load_balancer: &str) -> String {
     format!("{PREFIX}{}", fitted(load_balancer, LONGEST_NAME - PREFIX.len()))
 }
 
+/// The type of Bowline's own Secret with the key that speakers have in common.
+pub const SECRET_TYPE_GOSSIP: &str = "bowline.dev/gossip-key";
+/// The name of Bowline's own Secret with the key that speakers have in common.
+pub const GOSSIP_SECRET: &str = "bowline-gossip";
+/// The entry of that Secret.
+pub const GOSSIP_ENTRY: &str = "key";
 /// The prefix of the names of Leases in which speakers report.
 pub const SPEAKER_LEASE_PREFIX: &str = "bowline-speaker-";
 

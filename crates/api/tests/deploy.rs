@@ -240,7 +240,7 @@ fn nobody_may_do_more_than_this() {
         (
             "bowline-speaker",
             vec![
-                "get,create,patch leases.coordination.k8s.io".to_owned(),
+                "get,list,watch,create,patch leases.coordination.k8s.io".to_owned(),
                 "list,watch secrets".to_owned(),
             ],
         ),

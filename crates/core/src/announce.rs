@@ -17,6 +17,7 @@ mod decide;
 mod endpoints;
 mod event;
 mod machine;
+mod moves;
 mod peer;
 mod route;
 mod routes;
@@ -27,8 +28,11 @@ mod why;
 
 pub use advertisement::{Advertisement, ByBgp, ByL2, Covers, Lengths};
 pub use community::{Community, NotACommunity};
-pub use event::{AnnouncedService, Candidate, Effect, Event, Kind, Name, Object, SpeakerNode};
+pub use event::{
+    AnnouncedService, Candidate, Effect, Event, Kind, Listening, Name, Object, Ports, SpeakerNode,
+};
 pub use machine::{Announced, Announcements};
+pub use moves::{Moves, Wish};
 pub use peer::{Bfd, Peer, PeerAsn, PeerTarget};
 pub use route::Route;
 pub use speakers::{AnnouncedBy, SpeakerLease, SpeakerNews, Speakers};

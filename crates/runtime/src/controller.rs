@@ -16,6 +16,7 @@ mod boards;
 mod certificate_book;
 mod certificates;
 mod consumers;
+mod gossip_key;
 mod kinds;
 mod namespace;
 mod observed;
@@ -149,6 +150,8 @@ async fn lead(
         Some((http_port, https_port)) => Location::Machine { http_port, https_port },
         None => Location::Cluster { namespace: options.namespace.clone() },
     };
+    let key = gossip_key::keep(client.clone(), options.namespace.clone(), context.metrics.clone());
+    let keying = alarm.spawn("the keeper of the speakers' key", key);
     let turn = Turn::new(
         State::new(config, addresses).on(location, options.images, options.deny_members),
         Writer { client, namespace: options.namespace },
@@ -171,6 +174,7 @@ async fn lead(
     watches.shutdown().await;
     keeping.abort();
     recording.abort();
+    keying.abort();
     resolving.abort();
     // The release is a courtesy to the next leader, which otherwise waits for the Lease to expire.
     let _ = tokio::time::timeout(Duration::from_secs(3), election).await;

@@ -1,6 +1,7 @@
 //! The sockets between the processes of a node, in `/run/bowline`: their names, and what is said there. Agents write,
 //! the speaker reads.
 
+use bowline_core::announce::Listening;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,6 +16,6 @@ pub(crate) const SPEAKER: &str = "speaker.sock";
 pub(crate) struct Open {
     /// The load balancer that it serves.
     pub(crate) load_balancer: Arc<str>,
-    /// The addresses in its Plan, and whether what holds each is served there.
-    pub(crate) addresses: Arc<BTreeMap<IpAddr, bool>>,
+    /// The addresses in its Plan, and what listens at each.
+    pub(crate) addresses: Arc<BTreeMap<IpAddr, Listening>>,
 }

@@ -12,19 +12,27 @@ mod agents;
 mod announcer;
 mod bgp;
 mod health;
+mod host;
+mod l2_metrics;
+mod links;
+mod network;
 mod reporter;
 mod watches;
 
-pub use announcer::{Announcer, Ending};
+pub use announcer::{Announcer, Ending, Gossip};
 pub use bgp::Routers;
+pub use host::sweep;
+pub use network::Network;
 
 use crate::roles::{Context, RoleError};
 use crate::supervise::Keeper;
-use bowline_core::announce::{Announcements, Effect, Event};
+use bowline_core::announce::{Announcements, Effect, Event, Kind, Moves, Name, Object, Wish};
 use bowline_core::report::speaker::SpeakerReport;
+use bowline_speaker::l2::speaker::GOSSIP_PORT;
 use health::Checks;
 use kube::Client;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +46,8 @@ const BURST: usize = 16_384;
 const AGENTS_COME: Duration = Duration::from_secs(3);
 /// How long the last report may take.
 const RELEASE: Duration = Duration::from_secs(2);
+/// How long other speakers have at least to take over addresses on links.
+const HANDOVER: Duration = Duration::from_secs(2);
 /// The least time between two reports.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -57,6 +67,9 @@ pub struct SpeakerOptions {
     /// Whether its end means that the node leaves: all is withdrawn. Otherwise routers keep the routes for the next
     /// speaker, unless the Node object says that the node leaves.
     pub leaves: bool,
+    /// Where other speakers reach this one by gossip. None: at the address of the Node, or without a Node object at the
+    /// first address of the machine, and at the usual port.
+    pub gossip: Option<SocketAddr>,
 }
 
 /// What the speaker hears.
@@ -66,6 +79,12 @@ enum Heard {
     Event(Event),
     /// A password of a BGPPeer, by the name of its Secret. None: it is gone.
     Password(Arc<str>, Option<Vec<u8>>),
+    /// An event about an Address, and which node should own it.
+    Address(Event, Option<Wish>),
+    /// The key that all speakers have.
+    Key(Vec<u8>),
+    /// Where the speaker with this Lease is reached by gossip.
+    Speaker(Arc<str>, Option<SocketAddr>),
 }
 
 /// Runs a speaker until the context is stopped. The process is not ready before the first complete view.
@@ -80,6 +99,8 @@ pub async fn run<A: Announcer>(
     let mut tasks = Keeper::new(&context);
     let (sender, mut heard) = mpsc::channel(4096);
     watches::follow(&client, &options, &context, &sender, &mut tasks);
+    let leases = client.clone();
+    let leases_to = sender.clone();
     if let Some(folder) = &options.folder {
         agents::listen(folder.clone(), sender.clone(), &mut tasks);
     }
@@ -101,7 +122,13 @@ pub async fn run<A: Announcer>(
         node,
         completes: None,
         reports_at: None,
+        moves: Moves::default(),
+        key: None,
+        speakers: BTreeMap::new(),
+        gossip: options.gossip,
     };
+    let follow = Leases { client: leases, namespace: options.namespace.clone() };
+    let mut leases = Some(follow);
     let mut batch = Vec::new();
     let mut is_ready = false;
     loop {
@@ -119,13 +146,23 @@ pub async fn run<A: Announcer>(
                 }
                 speaker.hear(batch.drain(..));
             }
-            () = speaker.announcer.changed() => speaker.report_soon(),
+            events = speaker.announcer.changed() => {
+                speaker.hear(events.into_iter().map(Heard::Event));
+                speaker.report_soon();
+            }
             () = due => speaker.at_last(),
             () = context.stopped() => break,
         }
         if !is_ready && speaker.machine.is_synced() {
             is_ready = true;
             context.readiness.reached(first_view);
+        }
+        // Speakers at addresses of Nodes find each other. The others are found by their Leases.
+        if is_ready
+            && speaker.is_elsewhere()
+            && let Some(leases) = leases.take()
+        {
+            watches::follow_speakers(&leases, &context, &leases_to, &mut tasks);
         }
     }
     context.readiness.reached(first_view);
@@ -145,15 +182,49 @@ struct Speaker<A> {
     completes: Option<Instant>,
     /// When to report.
     reports_at: Option<Instant>,
+    moves: Moves,
+    key: Option<Vec<u8>>,
+    /// Where speakers say that they are reached, by Lease.
+    speakers: BTreeMap<Arc<str>, SocketAddr>,
+    /// Where other speakers reach this one, as the administrator says.
+    gossip: Option<SocketAddr>,
+}
+
+/// What the watch of the Leases of other speakers needs.
+struct Leases {
+    client: Client,
+    namespace: String,
 }
 
 impl<A: Announcer> Speaker<A> {
     fn hear(&mut self, batch: impl Iterator<Item = Heard>) {
+        let (mut finds, mut moves) = (false, Vec::new());
         for heard in batch {
             match heard {
-                Heard::Event(event) => self.machine.handle(event),
+                Heard::Event(event) => {
+                    finds |= concerns_nodes(&event);
+                    self.machine.handle(event);
+                }
                 Heard::Password(secret, password) => self.announcer.password(secret, password),
+                Heard::Address(event, wish) => {
+                    moves.extend(self.wished(&event, wish));
+                    self.machine.handle(event);
+                }
+                Heard::Key(key) => {
+                    finds |= self.key.as_ref() != Some(&key);
+                    self.key = Some(key);
+                }
+                Heard::Speaker(lease, at) => {
+                    let before = match at {
+                        Some(at) => self.speakers.insert(lease, at),
+                        None => self.speakers.remove(&lease),
+                    };
+                    finds |= before != at;
+                }
             }
+        }
+        if finds && self.machine.is_synced() {
+            self.announcer.gossip(self.gossip());
         }
         let mut effects = self.machine.take();
         let before = effects.len();
@@ -170,6 +241,44 @@ impl<A: Announcer> Speaker<A> {
             self.announcer.carry_out(effects);
             self.report_soon();
         }
+        for (address, wish) in moves {
+            self.announcer.move_to(address, wish);
+            self.report_soon();
+        }
+    }
+
+    /// The wish that is to be carried out now.
+    fn wished(&mut self, event: &Event, wish: Option<Wish>) -> Option<(IpAddr, Wish)> {
+        let address = match event {
+            Event::Apply(Object::Address(record)) => record.address,
+            Event::Delete(Name::Address(address)) => *address,
+            Event::Done(Kind::Address) => {
+                self.moves.listed();
+                return None;
+            }
+            _ => return None,
+        };
+        self.moves.observe(address, wish).map(|wish| (address, wish))
+    }
+
+    /// How this speaker and the others find each other.
+    fn gossip(&self) -> Gossip {
+        let own = self.machine.reached_at().and_then(|all| all.first().copied());
+        let at = self.gossip.or_else(|| {
+            own.or_else(first_address).map(|address| SocketAddr::new(address, GOSSIP_PORT))
+        });
+        let port = at.map_or(GOSSIP_PORT, |at| at.port());
+        let family = at.is_some_and(|at| at.is_ipv4());
+        let nodes = self.machine.others().filter(|it| it.is_ipv4() == family);
+        let nodes = nodes.map(|address| SocketAddr::new(address, port));
+        let peers = nodes.chain(self.speakers.values().copied());
+        let peers: BTreeSet<_> = peers.filter(|it| Some(*it) != at).collect();
+        Gossip { at, peers, key: self.key.clone() }
+    }
+
+    /// Whether other speakers cannot find this one by its Node object.
+    fn is_elsewhere(&self) -> bool {
+        self.gossip.is_some() || self.machine.reached_at().is_none_or(<[_]>::is_empty)
     }
 
     fn report_soon(&mut self) {
@@ -193,7 +302,8 @@ impl<A: Announcer> Speaker<A> {
                 self.announcer.sessions(),
                 self.machine.told(),
                 self.announcer.owned(),
-            );
+            )
+            .on_links(self.announcer.links());
             self.report.send_if_modified(|report| {
                 let changed = *report != now;
                 *report = now;
@@ -208,11 +318,17 @@ impl<A: Announcer> Speaker<A> {
         if leaves {
             self.machine.handle(Event::Leave);
             let effects = self.machine.take();
-            if !effects.is_empty() {
-                self.announcer.carry_out(effects);
+            let withdraws = effects.iter().any(|it| matches!(it, Effect::Withdraw(..)));
+            self.announcer.carry_out(effects);
+            if withdraws {
                 tracing::info!(grace = ?options.grace, "withdrawn; waiting until traffic has gone");
-                tokio::time::sleep(options.grace).await;
             }
+            let grace = if withdraws { options.grace } else { Duration::ZERO };
+            let left = tokio::time::timeout(options.grace.max(HANDOVER), self.announcer.left());
+            let _ = tokio::join!(tokio::time::sleep(grace), left);
+        } else {
+            // The next speaker of this node starts as any other one: what it owned has other owners by then.
+            let _ = tokio::time::timeout(HANDOVER, self.announcer.left()).await;
         }
         let ending = if leaves { Ending::Leave } else { Ending::Upgrade };
         self.announcer.stop(ending).await;
@@ -220,4 +336,26 @@ impl<A: Announcer> Speaker<A> {
             let _ = tokio::time::timeout(RELEASE, reporter.release()).await;
         }
     }
+}
+
+/// Whether an event may change where other speakers are.
+fn concerns_nodes(event: &Event) -> bool {
+    matches!(event, Event::Apply(Object::Node(_)) | Event::Delete(Name::Node(_)) | Event::Done(_))
+}
+
+/// The first address of this machine at which others may reach it.
+fn first_address() -> Option<IpAddr> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let addresses =
+        all.filter(|it| !it.flags.contains(nix::net::if_::InterfaceFlags::IFF_LOOPBACK));
+    let addresses: Vec<IpAddr> = addresses
+        .filter_map(|it| {
+            let address = it.address?;
+            let v4 = address.as_sockaddr_in().map(|it| it.ip().into());
+            v4.or_else(|| address.as_sockaddr_in6().map(|it| it.ip().into()))
+        })
+        .collect();
+    let v4 = addresses.iter().find(|it| matches!(it, IpAddr::V4(it) if !it.is_link_local()));
+    let v6 = |it: &&IpAddr| matches!(it, IpAddr::V6(it) if !it.is_unicast_link_local());
+    v4.or_else(|| addresses.iter().find(v6)).copied()
 }

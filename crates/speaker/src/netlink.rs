@@ -8,6 +8,8 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::AddressMessage;
 use netlink_packet_route::link::LinkMessage;
+use netlink_packet_route::route::RouteMessage;
+use netlink_packet_route::rule::RuleMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,6 +24,14 @@ pub(crate) enum Order {
     Add(AddressMessage),
     /// Remove an address.
     Remove(AddressMessage),
+    /// Add a route. That it is there already is an error.
+    AddRoute(RouteMessage),
+    /// Remove a route.
+    RemoveRoute(RouteMessage),
+    /// Add a rule that chooses a routing table. That it is there already is an error.
+    AddRule(RuleMessage),
+    /// Remove a rule.
+    RemoveRule(RuleMessage),
 }
 
 /// Every interface.
@@ -46,11 +56,37 @@ pub(crate) fn addresses() -> io::Result<Vec<AddressMessage>> {
     Ok(answers.into_iter().filter_map(address).collect())
 }
 
+/// Every route of every table.
+pub(crate) fn routes() -> io::Result<Vec<RouteMessage>> {
+    let question = RouteNetlinkMessage::GetRoute(RouteMessage::default());
+    let answers = exchange(question, NLM_F_DUMP)?;
+    let route = |it| match it {
+        RouteNetlinkMessage::NewRoute(route) => Some(route),
+        _ => None,
+    };
+    Ok(answers.into_iter().filter_map(route).collect())
+}
+
+/// Every rule that chooses a routing table.
+pub(crate) fn rules() -> io::Result<Vec<RuleMessage>> {
+    let question = RouteNetlinkMessage::GetRule(RuleMessage::default());
+    let answers = exchange(question, NLM_F_DUMP)?;
+    let rule = |it| match it {
+        RouteNetlinkMessage::NewRule(rule) => Some(rule),
+        _ => None,
+    };
+    Ok(answers.into_iter().filter_map(rule).collect())
+}
+
 /// Carries out an order.
 pub(crate) fn carry_out(order: Order) -> io::Result<()> {
     let (message, flags) = match order {
         Order::Add(it) => (RouteNetlinkMessage::NewAddress(it), NLM_F_CREATE | NLM_F_EXCL),
         Order::Remove(it) => (RouteNetlinkMessage::DelAddress(it), 0),
+        Order::AddRoute(it) => (RouteNetlinkMessage::NewRoute(it), NLM_F_CREATE | NLM_F_EXCL),
+        Order::RemoveRoute(it) => (RouteNetlinkMessage::DelRoute(it), 0),
+        Order::AddRule(it) => (RouteNetlinkMessage::NewRule(it), NLM_F_CREATE | NLM_F_EXCL),
+        Order::RemoveRule(it) => (RouteNetlinkMessage::DelRule(it), 0),
     };
     exchange(message, flags | NLM_F_ACK).map(drop)
 }

@@ -12,9 +12,11 @@
 
 mod filter;
 mod lo;
+mod refused;
 
 use crate::netlink::{self, Changes};
 use filter::Filter;
+use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +56,15 @@ pub struct Served {
     pub addresses: BTreeMap<IpAddr, Ports>,
     /// Whether these are all. Until it is set, nothing is removed.
     pub complete: bool,
+    /// Prefixes that are announced as a whole: packets to addresses of these that nothing takes are refused.
+    pub refused: BTreeSet<IpNet>,
+}
+
+impl Served {
+    /// Whether nothing is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.refused.is_empty()
+    }
 }
 
 /// What the caller is told.
@@ -155,17 +166,24 @@ impl Worker {
         let read =
             || netlink::addresses().map_err(|error| format!("cannot read addresses: {error}"));
         let seen = lo::Seen::of(&read()?);
+        let (servable, taken) = seen.servable(served);
+        let served = &*servable;
         let filter = Filter::of(served, &seen);
         if check && self.filter.as_ref().is_some_and(|it| !it.is_empty()) && !filter::is_there() {
             self.filter = None;
         }
         if self.filter.as_ref() != Some(&filter) {
-            nft(&filter.script(self.filter.as_ref()))
-                .map_err(|error| format!("cannot set the nftables rules: {error}"))?;
+            let done = nft(&filter.script(self.filter.as_ref()));
+            // Where nothing is wanted, nft may be missing.
+            if !filter.is_empty() {
+                done.map_err(|error| format!("cannot set the nftables rules: {error}"))?;
+            }
             self.filter = Some(filter);
         }
         let steps = lo::steps(served, &seen);
-        let mut failed = None;
+        let mut failed = taken.map(|address| {
+            format!("{address} is an address of another interface of this node: it is left alone and not announced")
+        });
         for address in &steps.remove {
             if let Err(error) = netlink::carry_out(lo::remove(*address)) {
                 failed = Some(format!("cannot remove {address} from lo: {error}"));
@@ -176,13 +194,18 @@ impl Worker {
                 failed = Some(format!("cannot add {address} to lo: {error}"));
             }
         }
-        let seen = if steps.is_empty() { seen } else { lo::Seen::of(&read()?) };
+        let before = &seen;
+        let again = if steps.is_empty() { None } else { Some(lo::Seen::of(&read()?)) };
+        let seen = again.as_ref().unwrap_or(before);
         if !steps.remove.is_empty() {
             // The kernel may answer for what is not there any more.
-            let filter = Filter::of(served, &seen);
+            let filter = Filter::of(served, seen);
             nft(&filter.script(self.filter.as_ref()))
                 .map_err(|error| format!("cannot set the nftables rules: {error}"))?;
             self.filter = Some(filter);
+        }
+        if let Err(error) = refused::reconcile(&served.refused, served.complete) {
+            failed = Some(error);
         }
         if let Some(failed) = failed {
             self.trouble(failed);

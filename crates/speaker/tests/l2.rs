@@ -11,7 +11,7 @@
 mod segment;
 
 use bowline_speaker::l2::speaker::{News, Owner};
-use bowline_speaker::served::{Ports, Protocol};
+use bowline_speaker::served::{Ports, Protocol, Served};
 use segment::{Segment, V4, V6, v4, within};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -257,4 +257,44 @@ fn packets_to_ports_without_a_listener_are_dropped() {
         Some("node-1".into()),
         "on the node's own address"
     );
+}
+
+#[test]
+fn packets_to_unheld_addresses_of_an_aggregate_are_refused_and_programs_of_the_node_not_concerned()
+{
+    let mut segment = Segment::new();
+    let node = &mut segment.nodes[0];
+    let way = |node: &segment::Node, from: &str| {
+        let words = format!("route get 203.0.113.5 {from}");
+        node.host.machine.on(|| {
+            let output = std::process::Command::new("ip").args(words.split_whitespace()).output();
+            let output = output.expect("run ip");
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        })
+    };
+    let forwarded = format!("from {} iif eth0", v4(101));
+    node.host.machine.run("sysctl", "-q -w net.ipv4.ip_forward=1");
+    node.host.machine.ip(&format!("route add default via {}", v4(102)));
+    let refused = ["203.0.113.0/24", "2001:db8:1::/64"].map(|it| it.parse().expect("a prefix"));
+    let wanted = Served { refused: refused.into(), complete: true, ..Served::default() };
+    let rules = |node: &segment::Node| {
+        ["-4", "-6"].map(|it| node.host.machine.ip(&format!("{it} rule")).matches("6666").count())
+    };
+    node.keep(wanted.clone());
+    within(4 * SECOND, "packets are refused", || {
+        rules(node) == [1, 1] && way(node, &forwarded).contains("No route to host")
+    });
+    assert!(way(node, "").contains(&format!("via {}", v4(102))), "{}", way(node, ""));
+    // A route of the node's own comes first.
+    node.host.machine.ip(&format!("route add 203.0.113.0/29 via {}", v4(102)));
+    assert!(way(node, &forwarded).contains("via"), "{}", way(node, &forwarded));
+    node.host.machine.ip("route del 203.0.113.0/29");
+    // After a crash they are swept once the view is whole.
+    node.crash();
+    node.keep(Served::default());
+    node.serve(&[V4], &Ports::All, false);
+    assert!(way(node, &forwarded).contains("No route to host"));
+    node.keep(Served { complete: true, ..Served::default() });
+    within(4 * SECOND, "the rules are gone", || rules(node) == [0, 0]);
+    assert!(way(node, &forwarded).contains("via"));
 }

@@ -100,7 +100,7 @@ pub(super) struct Up {
     #[command(flatten)]
     local: local::Local,
 
-    /// Announce addresses to routers by BGP, as `bowline speaker` does
+    /// Announce addresses to routers by BGP and on links by ARP and neighbour discovery, as `bowline speaker` does
     #[cfg(feature = "speaker")]
     #[arg(long, help_heading = "Addresses and names")]
     speaker: bool,
@@ -109,6 +109,16 @@ pub(super) struct Up {
     #[cfg(feature = "speaker")]
     #[arg(long, value_name = "NAME", requires = "speaker", help_heading = "Addresses and names")]
     node_name: Option<String>,
+
+    /// Where speakers on other machines reach this one [default: the first address of this machine, port 7949]
+    #[cfg(feature = "speaker")]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        requires = "speaker",
+        help_heading = "Addresses and names"
+    )]
+    gossip: Option<std::net::SocketAddr>,
 
     #[command(flatten)]
     dns: DnsFlags,

@@ -17,7 +17,7 @@ use bowline_runtime::controller;
 use bowline_runtime::observe::Change;
 use bowline_runtime::roles::{Context, ControllerOptions};
 #[cfg(feature = "speaker")]
-use bowline_runtime::speaker::{self, Routers, SpeakerOptions};
+use bowline_runtime::speaker::{self, Network, Routers, SpeakerOptions};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, DeleteParams};
 use kube::{Client, Error};
@@ -161,7 +161,7 @@ fn speaker(
 ) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + Send + use<>> {
     let node = up.node_name.clone().or_else(bowline_runtime::roles::host_name);
     let node = node.context("this host has no name: give --node-name")?;
-    let announcer = Routers::new(&node);
+    let announcer = Network::new(&node, Routers::new(&node), &context.metrics);
     let options = SpeakerOptions {
         node,
         namespace: up.old.clone().or(up.system.clone()),
@@ -169,6 +169,7 @@ fn speaker(
         grace: Duration::ZERO,
         folder: up.sockets(),
         leaves: true,
+        gossip: up.gossip,
     };
     let running = speaker::run(client.clone(), options, announcer, context.clone());
     Ok(async move { running.await.map_err(Into::into) })

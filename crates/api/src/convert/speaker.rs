@@ -7,6 +7,7 @@ use bowline_core::addresses::Labels;
 use bowline_core::announce::{AnnouncedService, SpeakerNode};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The label of nodes that load balancers must not use.
@@ -38,7 +39,15 @@ pub fn speaker_node(node: &Node) -> SpeakerNode {
         leaving: deleting(&node.metadata)
             || taints.any(|taint| TAINTS_LEAVING.contains(&taint.key.as_str())),
         labels,
+        addresses: internal_addresses(node),
     }
+}
+
+/// Where the cluster reaches a Node.
+fn internal_addresses(node: &Node) -> Vec<IpAddr> {
+    let status = node.status.as_ref();
+    let all = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
+    all.filter(|it| it.type_ == "InternalIP").filter_map(|it| it.address.parse().ok()).collect()
 }
 
 /// A Service, as the speaker gets it.
@@ -66,7 +75,12 @@ mod tests {
 
     const READY: &str = "
 metadata: {name: n1, labels: {rack: a}}
-status: {conditions: [{type: DiskPressure, status: 'False'}, {type: Ready, status: 'True'}]}
+status:
+  addresses:
+    - {type: Hostname, address: n1}
+    - {type: ExternalIP, address: 203.0.113.1}
+    - {type: InternalIP, address: 192.0.2.1}
+  conditions: [{type: DiskPressure, status: 'False'}, {type: Ready, status: 'True'}]
 ";
 
     #[test]
@@ -75,6 +89,7 @@ status: {conditions: [{type: DiskPressure, status: 'False'}, {type: Ready, statu
             name: "n1".into(),
             labels: [("rack".into(), "a".into())].into(),
             ready: true,
+            addresses: vec![[192, 0, 2, 1].into()],
             ..SpeakerNode::default()
         };
         assert_eq!(speaker_node(&object(READY)), sound);

@@ -1,7 +1,7 @@
 //! The decision for one address on this node: whether the node holds it, announces it, and how. It reads the machine's
 //! indexes and changes nothing.
 
-use super::event::{Candidate, SpeakerNode};
+use super::event::{Candidate, Ports, SpeakerNode};
 use super::machine::Announcements;
 use super::why::WhyNot;
 use super::{Advertisement, Covers};
@@ -67,7 +67,7 @@ impl Entry {
 /// What was decided for an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Decided {
-    pub(super) hold: bool,
+    pub(super) hold: Option<Ports>,
     pub(super) offer: Option<Candidate>,
     /// Advertisement and prefix.
     pub(super) routes: Vec<(Arc<str>, IpNet)>,
@@ -95,46 +95,40 @@ impl Announcements {
         if covering().next().is_none() {
             return no(WhyNot::NotAdvertised);
         }
-        let hold = self.agents.values().any(|all| all.contains_key(&address));
-        let no = |why| Decided { hold, why: Some(why), ..Decided::default() };
+        let listening = self.agents.values().filter_map(|all| all.get(&address));
+        let hold = listening.map(|it| it.ports.clone()).reduce(|sum, next| sum.and(&next));
         let node = self.me();
         let selecting = || covering().filter(|it| it.selects(node));
+        let no = |why| Decided { hold: hold.clone(), why: Some(why), ..Decided::default() };
         if selecting().next().is_none() {
             return no(WhyNot::NodeNotSelected);
         }
-        if node.excluded {
-            return no(WhyNot::NodeExcluded);
-        }
-        if node.leaving || self.leaving {
-            return no(WhyNot::NodeLeaving);
-        }
         let served = self.served(address, entry);
+        let offer = |draining| self.offer(selecting(), draining).filter(|_| served != Served::No);
+        // Routers find another node at once. On links, a node that goes on answering until another one has taken the
+        // address over loses no connection attempt.
+        let drains = |why| Decided { offer: offer(true), ..no(why) };
+        let is_served_elsewhere = || self.served_elsewhere(address, entry);
+        if self.leaving {
+            return drains(WhyNot::NodeLeaving);
+        }
+        if node.excluded || node.leaving {
+            let why = if node.excluded { WhyNot::NodeExcluded } else { WhyNot::NodeLeaving };
+            return if is_served_elsewhere() { drains(why) } else { no(why) };
+        }
         if served == Served::No {
-            return no(WhyNot::NotServed);
+            return no(if self.awaits_presence(address, entry) {
+                WhyNot::NotPresent
+            } else {
+                WhyNot::NotServed
+            });
         }
         // An unready node may be the only one that still works: the API server may be what is broken.
-        if node.is_doubtful() && self.served_elsewhere(address, entry) {
-            return no(WhyNot::NodeDoubtful);
+        if node.is_doubtful() && is_served_elsewhere() {
+            return drains(WhyNot::NodeDoubtful);
         }
-        let mut decided = Decided { hold, ..Decided::default() };
+        let mut decided = Decided { offer: offer(false), hold: hold.clone(), ..Decided::default() };
         for advertisement in selecting() {
-            if let Some(l2) = &advertisement.l2 {
-                let preferred = l2.preferred.as_ref().is_some_and(|it| it.matches(&node.labels));
-                match &mut decided.offer {
-                    None => {
-                        let interfaces = l2.interfaces.clone();
-                        decided.offer = Some(Candidate { interfaces, preferred });
-                    }
-                    Some(offer) => {
-                        offer.preferred |= preferred;
-                        if l2.interfaces.is_empty() || offer.interfaces.is_empty() {
-                            offer.interfaces.clear();
-                        } else {
-                            offer.interfaces.extend(l2.interfaces.iter().cloned());
-                        }
-                    }
-                }
-            }
             if let Some(bgp) = &advertisement.bgp {
                 let prefix = bgp.lengths.prefix(address);
                 decided.routes.push((advertisement.name.clone(), prefix));
@@ -145,6 +139,28 @@ impl Announcements {
             }
         }
         decided
+    }
+
+    /// How this node offers itself as the owner on its links, by all these Advertisements together.
+    fn offer<'a>(
+        &self,
+        selecting: impl Iterator<Item = &'a Arc<Advertisement>>,
+        draining: bool,
+    ) -> Option<Candidate> {
+        let labels = &self.me().labels;
+        selecting.filter_map(|it| it.l2.as_ref()).fold(None, |sum: Option<Candidate>, l2| {
+            let preferred = l2.preferred.as_ref().is_some_and(|it| it.matches(labels));
+            let Some(mut sum) = sum else {
+                return Some(Candidate { interfaces: l2.interfaces.clone(), preferred, draining });
+            };
+            sum.preferred |= preferred;
+            if l2.interfaces.is_empty() || sum.interfaces.is_empty() {
+                sum.interfaces.clear();
+            } else {
+                sum.interfaces.extend(l2.interfaces.iter().cloned());
+            }
+            Some(sum)
+        })
     }
 
     fn covers(&self, covers: &Covers, entry: &Entry) -> bool {
@@ -180,8 +196,7 @@ impl Announcements {
         let here = |it: bool| if it { Served::Here } else { Served::No };
         match (&held.load_balancer, &held.service) {
             (Some(load_balancer), _) => {
-                let agent = self.agents.get(load_balancer);
-                here(agent.and_then(|all| all.get(&address)).is_some_and(|open| *open))
+                here(self.is_open(address, load_balancer) && self.present.contains(&address))
             }
             (None, Some(key)) => {
                 let Some((service, _)) = self.services.get(key) else { return Served::No };
@@ -203,17 +218,33 @@ impl Announcements {
         }
     }
 
+    /// Whether an agent of the load balancer on this node has its listeners at the address open.
+    fn is_open(&self, address: IpAddr, load_balancer: &Arc<str>) -> bool {
+        let agent = self.agents.get(load_balancer);
+        agent.and_then(|all| all.get(&address)).is_some_and(|it| it.open)
+    }
+
+    /// Whether all is open, but the address is not on the node.
+    fn awaits_presence(&self, address: IpAddr, entry: &Entry) -> bool {
+        entry.load_balancers().any(|name| self.is_open(address, name))
+    }
+
     /// Whether another node is certain to serve the address and may announce it.
     fn served_elsewhere(&self, address: IpAddr, entry: &Entry) -> bool {
         let may = |name: &Arc<str>| {
-            let node = self.nodes.get(name).map(|(node, _)| node);
+            let without_object;
+            let node = match self.nodes.get(name) {
+                Some((node, _)) => node,
+                None => {
+                    without_object = SpeakerNode::without_object(name.clone());
+                    &without_object
+                }
+            };
+            let mut all = self.advertisements.values();
             *name != self.node
                 && self.speakers.contains(name)
-                && node.is_some_and(|node| {
-                    let mut all = self.advertisements.values();
-                    node.is_sound()
-                        && all.any(|it| self.covers(&it.covers, entry) && it.selects(node))
-                })
+                && node.is_sound()
+                && all.any(|it| self.covers(&it.covers, entry) && it.selects(node))
         };
         entry.holders.iter().any(|held| match (&held.load_balancer, &held.service) {
             (Some(_), _) => self.served_at.get(&address).is_some_and(|nodes| nodes.iter().any(may)),

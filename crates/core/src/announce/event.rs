@@ -5,7 +5,9 @@ use super::{Advertisement, Peer, Route};
 use crate::addresses::{Labels, Record};
 use crate::key::ObjectKey;
 use crate::objects::Slice;
+use crate::plan::Transport;
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub struct SpeakerNode {
     pub excluded: bool,
     /// Whether it is deleted or shut down.
     pub leaving: bool,
+    /// Where other nodes of the cluster reach it, the best one first.
+    pub addresses: Vec<IpAddr>,
 }
 
 impl SpeakerNode {
@@ -125,6 +129,56 @@ pub enum Name {
     Slice(ObjectKey),
 }
 
+/// The ports of an address at which an agent listens.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Option<BTreeSet<(Transport, u16)>>", into = "Option<BTreeSet<(Transport, u16)>>")]
+pub enum Ports {
+    /// The agent does not say.
+    #[default]
+    Unknown,
+    /// These, and no others.
+    Only(Arc<BTreeSet<(Transport, u16)>>),
+}
+
+impl Ports {
+    /// The ports of two agents together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Only(one), Self::Only(two)) if one == two => self.clone(),
+            (Self::Only(one), Self::Only(two)) => {
+                Self::Only(Arc::new(one.iter().chain(&**two).copied().collect()))
+            }
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl From<Option<BTreeSet<(Transport, u16)>>> for Ports {
+    fn from(ports: Option<BTreeSet<(Transport, u16)>>) -> Self {
+        ports.map_or(Self::Unknown, |ports| Self::Only(Arc::new(ports)))
+    }
+}
+
+impl From<Ports> for Option<BTreeSet<(Transport, u16)>> {
+    fn from(ports: Ports) -> Self {
+        match ports {
+            Ports::Unknown => None,
+            Ports::Only(ports) => Some((*ports).clone()),
+        }
+    }
+}
+
+/// What an agent says of an address in its Plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listening {
+    /// Whether what holds the address is served there.
+    pub open: bool,
+    /// The ports of its listeners, open or not.
+    #[serde(default)]
+    pub ports: Ports,
+}
+
 /// What happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -136,9 +190,12 @@ pub enum Event {
     Delete(Name),
     /// The list of all objects of a kind has ended.
     Done(Kind),
-    /// The addresses in the Plan of a load balancer whose agent runs on this node, and whether all listeners at each
-    /// are open. None: the agent has ended.
-    Agent(Arc<str>, Option<BTreeMap<IpAddr, bool>>),
+    /// The addresses in the Plan of a load balancer whose agent runs on this node, and what listens at each. None: the
+    /// agent has ended.
+    Agent(Arc<str>, Option<BTreeMap<IpAddr, Listening>>),
+    /// Of the addresses that are wanted on the node itself, these are there. An address behind an agent is announced
+    /// only then.
+    Present(BTreeSet<IpAddr>),
     /// What kube-proxy answers at the health check port of a Service. None: it does not answer.
     Health(ObjectKey, Option<bool>),
     /// The speaker of another node runs, or does not.
@@ -156,6 +213,8 @@ pub struct Candidate {
     pub interfaces: BTreeSet<Arc<str>>,
     /// It comes before nodes that are not preferred.
     pub preferred: bool,
+    /// It serves the address still, but another node should take it over.
+    pub draining: bool,
 }
 
 /// What is to be done. Effects of one take are carried out in their order: an address is on the node before it is
@@ -164,8 +223,8 @@ pub struct Candidate {
 pub enum Effect {
     /// A session with this peer is wanted, with this configuration.
     Peer(Arc<Peer>),
-    /// An address is wanted on the node itself.
-    Hold(IpAddr),
+    /// An address is wanted on the node itself, where these of its ports are open to the network.
+    Hold(IpAddr, Ports),
     /// The health check of a Service is wanted at this port. None: no longer.
     Check(ObjectKey, Option<u16>),
     /// Packets to addresses of this prefix that nobody holds are to be refused: it is announced as a whole.
@@ -194,7 +253,7 @@ impl Effect {
     pub(super) fn place(&self) -> u8 {
         match self {
             Self::Peer(_) => 0,
-            Self::Hold(_) => 1,
+            Self::Hold(..) => 1,
             Self::Check(..) => 2,
             Self::Refuse(_) => 3,
             Self::Announce(..) => 4,

@@ -3,7 +3,9 @@
 
 use super::decide::{Decided, Entry};
 use super::endpoints::Endpoints;
-use super::event::{AnnouncedService, Candidate, Effect, Event, Kind, Name, Object, SpeakerNode};
+use super::event::{
+    AnnouncedService, Candidate, Effect, Event, Kind, Listening, Name, Object, SpeakerNode,
+};
 use super::routes::Routes;
 use super::why::WhyNot;
 use super::{Advertisement, Peer};
@@ -35,7 +37,9 @@ pub struct Announcements {
     without_object: SpeakerNode,
     pub(super) services: FxHashMap<ObjectKey, (AnnouncedService, Epoch)>,
     pub(super) endpoints: Endpoints,
-    pub(super) agents: BTreeMap<Arc<str>, BTreeMap<IpAddr, bool>>,
+    pub(super) agents: BTreeMap<Arc<str>, BTreeMap<IpAddr, Listening>>,
+    /// The held addresses that are on the node.
+    pub(super) present: BTreeSet<IpAddr>,
     pub(super) health: FxHashMap<ObjectKey, Option<bool>>,
     pub(super) speakers: BTreeSet<Arc<str>>,
     pub(super) served_at: FxHashMap<IpAddr, BTreeSet<Arc<str>>>,
@@ -69,6 +73,7 @@ impl Announcements {
             services: FxHashMap::default(),
             endpoints: Endpoints::default(),
             agents: BTreeMap::new(),
+            present: BTreeSet::new(),
             health: FxHashMap::default(),
             speakers: BTreeSet::new(),
             served_at: FxHashMap::default(),
@@ -113,6 +118,10 @@ impl Announcements {
             Event::Apply(object) => self.apply(object),
             Event::Delete(name) => self.delete(&name),
             Event::Agent(load_balancer, addresses) => self.agent(load_balancer, addresses),
+            Event::Present(addresses) => {
+                let before = std::mem::replace(&mut self.present, addresses);
+                self.dirty.extend(before.symmetric_difference(&self.present));
+            }
             Event::Health(service, healthy) => {
                 if self.health.insert(service.clone(), healthy) != Some(healthy) {
                     self.dirty_services.insert(service);
@@ -132,10 +141,10 @@ impl Announcements {
 
     /// Another node counts only while this one announces nothing but what no other node does.
     fn others_changed(&mut self, changed: bool) {
-        self.all_dirty |= changed && self.me().is_doubtful();
+        self.all_dirty |= changed && !self.me().is_sound();
     }
 
-    fn agent(&mut self, load_balancer: Arc<str>, addresses: Option<BTreeMap<IpAddr, bool>>) {
+    fn agent(&mut self, load_balancer: Arc<str>, addresses: Option<BTreeMap<IpAddr, Listening>>) {
         let before = match addresses.clone() {
             Some(addresses) => self.agents.insert(load_balancer, addresses),
             None => self.agents.remove(&load_balancer),
@@ -151,7 +160,7 @@ impl Announcements {
         if nodes.is_empty() {
             self.served_at.remove(&address);
         }
-        if changed && self.me().is_doubtful() {
+        if changed && !self.me().is_sound() {
             self.dirty.insert(address);
         }
     }
@@ -399,7 +408,10 @@ impl Announcements {
             self.routes.remove(advertisement, *prefix);
         }
         if before.hold != now.hold {
-            out.push(if now.hold { Effect::Hold(address) } else { Effect::Release(address) });
+            out.push(match now.hold {
+                Some(ports) => Effect::Hold(address, ports),
+                None => Effect::Release(address),
+            });
         }
         if before.offer != now.offer {
             out.push(match now.offer {
@@ -413,6 +425,17 @@ impl Announcements {
     pub fn leaves(&self) -> bool {
         let node = self.me();
         node.leaving || node.excluded || node.cordoned
+    }
+
+    /// Where other nodes of the cluster reach this one. None: it has no Node object.
+    pub fn reached_at(&self) -> Option<&[IpAddr]> {
+        self.nodes.get(&self.node).map(|(node, _)| node.addresses.as_slice())
+    }
+
+    /// Where this node reaches the others.
+    pub fn others(&self) -> impl Iterator<Item = IpAddr> {
+        let others = self.nodes.iter().filter(|(name, _)| **name != self.node);
+        others.flat_map(|(_, (node, _))| node.addresses.iter().copied())
     }
 
     /// The announced addresses, each with the peers that are told. O(n): for the report.

@@ -22,6 +22,8 @@ pub enum WhyNot {
     NodeLeaving,
     /// No holder is served on the node.
     NotServed,
+    /// All is open, but the address is not on the node itself.
+    NotPresent,
     /// The node is not ready or cordoned, and another one serves the address.
     NodeDoubtful,
     /// It is announced by BGP alone, and no BGPPeer is for the node.
@@ -37,7 +39,7 @@ impl WhyNot {
             Self::NodeNotSelected => Reason::NodeNotSelected,
             Self::NodeExcluded => Reason::NodeExcluded,
             Self::NodeLeaving | Self::NodeDoubtful => Reason::NodeLeaving,
-            Self::NotServed => Reason::NotServed,
+            Self::NotServed | Self::NotPresent => Reason::NotServed,
             Self::NoPeer => Reason::NoPeer,
         }
     }
@@ -61,6 +63,9 @@ impl WhyNot {
             }
             Self::NodeLeaving => format!("node {node} leaves"),
             Self::NotServed => format!("node {node} does not serve {address}: {}", Unserved(entry)),
+            Self::NotPresent => {
+                format!("{address} is not on interface lo of node {node} yet")
+            }
             Self::NodeDoubtful => {
                 format!("node {node} is not ready or cordoned, and another node serves {address}")
             }

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub const MOST_BYTES: usize = 192 * 1024;
 /// The most bytes of a reason.
 const LONGEST_REASON: usize = 512;
+/// The most conflicts, moves and troubles that are told, of each.
+const MOST_NOTES: usize = 20;
 
 /// The session with one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,56 @@ struct Told {
     addresses: Vec<AddressRange>,
 }
 
+/// What a speaker says about the links of its node and about the node itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OnLinks {
+    /// Where other speakers reach it by gossip. None: it takes no part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gossip: Option<SocketAddr>,
+    /// How many other speakers it hears.
+    #[serde(default)]
+    pub members: usize,
+    /// Addresses that a host claims that is no speaker of this cluster, with its Ethernet address.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub conflicts: BTreeMap<IpAddr, Arc<str>>,
+    /// What could not be moved by hand lately.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_moved: BTreeMap<IpAddr, NotMoved>,
+    /// What does not work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<Arc<str>>,
+}
+
+/// A move by hand that did not come about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotMoved {
+    /// What was wished, as it is written at the Address.
+    pub wish: Arc<str>,
+    /// Why not.
+    pub reason: Arc<str>,
+}
+
+impl OnLinks {
+    fn bounded(mut self) -> Self {
+        fn first<V>(map: BTreeMap<IpAddr, V>) -> BTreeMap<IpAddr, V> {
+            map.into_iter().take(MOST_NOTES).collect()
+        }
+        self.conflicts = first(self.conflicts);
+        self.not_moved = first(self.not_moved);
+        self.troubles.truncate(MOST_NOTES);
+        self.troubles.iter_mut().for_each(cut);
+        self
+    }
+}
+
+/// Cuts a reason that is too long.
+fn cut(reason: &mut Arc<str>) {
+    if reason.len() > LONGEST_REASON {
+        *reason = reason.chars().take(LONGEST_REASON / 4).collect::<String>().into();
+    }
+}
+
 /// The report of a speaker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpeakerReport {
@@ -53,6 +105,9 @@ pub struct SpeakerReport {
     /// How many addresses there was no room for.
     #[serde(default)]
     pub unlisted: usize,
+    /// About the links of the node.
+    #[serde(default)]
+    pub links: OnLinks,
 }
 
 impl SpeakerReport {
@@ -74,10 +129,7 @@ impl SpeakerReport {
             .map(|(peers, addresses)| Told { peers, addresses: AddressRange::of(&addresses) });
         let owned = AddressRange::of(&owned.into_iter().collect());
         let sessions = sessions.into_iter().map(|(name, mut session)| {
-            session.reason = session.reason.map(|reason| match reason.len() > LONGEST_REASON {
-                true => reason.chars().take(LONGEST_REASON / 4).collect::<String>().into(),
-                false => reason,
-            });
+            session.reason.iter_mut().for_each(cut);
             (name, session)
         });
         Self {
@@ -87,8 +139,14 @@ impl SpeakerReport {
             told: told.collect(),
             owned,
             unlisted: 0,
+            links: OnLinks::default(),
         }
         .bounded(MOST_BYTES)
+    }
+
+    /// The same with what is said about the links of the node.
+    pub fn on_links(self, links: OnLinks) -> Self {
+        Self { links: links.bounded(), ..self }
     }
 
     /// The report with as many addresses as have room.

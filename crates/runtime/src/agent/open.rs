@@ -1,8 +1,9 @@
 //! Says to the speaker of the node what is open: for each address in the Plan, whether traffic that arrives there is
-//! served. A line of JSON for each change, over the socket in `/run/bowline`. While there is no speaker, nobody
+//! served. A line of JSON for each change, over the socket in `/run/bowline`, and at which ports. While there is no speaker, nobody
 //! listens, and that is no error.
 
 use crate::sockets::{Open, SPEAKER};
+use bowline_core::announce::Listening;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,8 +16,8 @@ use tokio::sync::watch;
 /// How often the agent looks for a speaker.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// The addresses in the Plan, each with whether it is open. None: no Plan is known yet.
-pub(super) type Addresses = Option<Arc<BTreeMap<IpAddr, bool>>>;
+/// The addresses in the Plan, each with what listens there. None: no Plan is known yet.
+pub(super) type Addresses = Option<Arc<BTreeMap<IpAddr, Listening>>>;
 
 /// Says what is open until the sender is dropped.
 pub(super) async fn tell(
@@ -76,13 +77,16 @@ mod tests {
         let telling = tokio::spawn(tell(folder.path().to_owned(), "edge".into(), receiver));
         for (round, open) in [(0, false), (1, true)] {
             let listener = UnixListener::bind(folder.path().join(SPEAKER)).unwrap();
-            let addresses = BTreeMap::from([("192.0.2.1".parse().unwrap(), open)]);
+            let ports = Some([(bowline_core::plan::Transport::Tcp, 80)].into()).into();
+            let listening = Listening { open, ports };
+            let addresses = BTreeMap::from([("192.0.2.1".parse().unwrap(), listening)]);
             sender.send_replace(Some(addresses.into()));
             let (connection, _) = listener.accept().await.unwrap();
             let mut lines = BufReader::new(connection).lines();
             let line = lines.next_line().await.unwrap().unwrap();
-            let expected =
-                format!(r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{open}}}}}"#);
+            let expected = format!(
+                r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{{"open":{open},"ports":[["TCP",80]]}}}}}}"#
+            );
             assert_eq!(line, expected, "round {round}");
             sender.send_replace(Some(BTreeMap::new().into()));
             let line = lines.next_line().await.unwrap().unwrap();

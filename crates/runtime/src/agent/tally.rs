@@ -2,9 +2,11 @@
 //! open and close, members that come and go. It decides nothing; the agent passes the changes on.
 
 use crate::observe::Change;
+use bowline_core::announce::{Listening, Ports};
 use bowline_core::key::{ConsumerRef, ObjectKey};
 use bowline_core::lines;
 use bowline_core::outcome::Problem;
+use bowline_core::plan::Transport;
 use bowline_core::update::{self, Extent, ListenerKey, MemberState, Refusal, Report, Update};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -18,8 +20,8 @@ pub(super) struct Tally {
     listeners: BTreeMap<ListenerKey, (ConsumerRef, bool)>,
     refused: BTreeSet<Refusal>,
     members: usize,
-    /// The addresses of all listeners, and whether each is open.
-    addresses: Arc<BTreeMap<IpAddr, bool>>,
+    /// The addresses of all listeners, and what listens at each.
+    addresses: Arc<BTreeMap<IpAddr, Listening>>,
 }
 
 #[derive(Debug)]
@@ -37,19 +39,24 @@ impl Tally {
 
     /// The addresses of all listeners. An address is open if some consumer has all its listeners there open: what one
     /// consumer cannot open takes nothing from another.
-    pub(super) fn addresses(&self) -> &Arc<BTreeMap<IpAddr, bool>> {
+    pub(super) fn addresses(&self) -> &Arc<BTreeMap<IpAddr, Listening>> {
         &self.addresses
     }
 
-    fn addresses_now(&self) -> BTreeMap<IpAddr, bool> {
+    fn addresses_now(&self) -> BTreeMap<IpAddr, Listening> {
         let mut served = BTreeMap::<(IpAddr, &ConsumerRef), bool>::new();
+        let mut all = BTreeMap::<IpAddr, (bool, BTreeSet<(Transport, u16)>)>::new();
         for (key, (consumer, open)) in &self.listeners {
             *served.entry((key.address, consumer)).or_insert(true) &= open;
+            all.entry(key.address).or_default().1.insert((key.transport, key.port));
         }
-        served.into_iter().fold(BTreeMap::new(), |mut all, ((address, _), open)| {
-            *all.entry(address).or_default() |= open;
-            all
-        })
+        for ((address, _), open) in served {
+            all.entry(address).or_default().0 |= open;
+        }
+        let listening = |(address, (open, ports))| {
+            (address, Listening { open, ports: Ports::Only(Arc::new(ports)) })
+        };
+        all.into_iter().map(listening).collect()
     }
 
     /// Counts an applied update and returns the changes that people may want to see; `report` has the
@@ -235,7 +242,7 @@ mod tests {
             let update =
                 Update { listeners: vec![update::Change::Remove(key(1))], ..Update::default() };
             tally.count(&update, &report);
-            tally.addresses().values().copied().collect::<Vec<_>>()
+            tally.addresses().values().map(|it| it.open).collect::<Vec<_>>()
         };
         assert_eq!(open(&[]), [true]);
         assert_eq!(open(&[("web", 80)]), [true], "mail is served");

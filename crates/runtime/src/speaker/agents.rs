@@ -1,10 +1,11 @@
 //! The socket at which agents of this node say what is open: a line of JSON for each change. An agent that ends or
-//! hangs up says that nothing is open any more. Several agents of one load balancer count together.
+//! hangs up says that nothing is open any more; its addresses stay on the node for a while, since its proxy may still
+//! serve connections and the agent may come back. Several agents of one load balancer count together.
 
 use super::Heard;
 use crate::sockets::{Open, SPEAKER};
 use crate::supervise::Keeper;
-use bowline_core::announce::Event;
+use bowline_core::announce::{Event, Listening};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -12,12 +13,16 @@ use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 /// The longest line: some 20,000 addresses.
 const LONGEST_LINE: u64 = 1 << 20;
+
+/// How long the addresses of an agent that has ended stay on the node.
+const LINGER: Duration = Duration::from_secs(60);
 
 /// What each connection said last.
 type Said = Arc<Mutex<BTreeMap<u64, Open>>>;
@@ -95,9 +100,21 @@ async fn hear(connection: UnixStream, number: u64, sender: mpsc::Sender<Heard>, 
             }
         }
     }
-    let gone = said.lock().remove(&number);
-    if let Some(open) = gone {
-        tell(&open.load_balancer, &sender, &said).await;
+    let closed = {
+        let mut said = said.lock();
+        said.get_mut(&number).map(|open| {
+            let closed = |(address, it): (&IpAddr, &Listening)| {
+                (*address, Listening { open: false, ..it.clone() })
+            };
+            open.addresses = Arc::new(open.addresses.iter().map(closed).collect());
+            open.load_balancer.clone()
+        })
+    };
+    if let Some(name) = closed {
+        tell(&name, &sender, &said).await;
+        tokio::time::sleep(LINGER).await;
+        said.lock().remove(&number);
+        tell(&name, &sender, &said).await;
     }
 }
 
@@ -107,9 +124,15 @@ async fn tell(load_balancer: &Arc<str>, sender: &mpsc::Sender<Heard>, said: &Sai
         let said = said.lock();
         let mut of_it = said.values().filter(|it| it.load_balancer == *load_balancer).peekable();
         of_it.peek().is_some().then(|| {
-            let mut together = BTreeMap::<IpAddr, bool>::new();
-            for (address, open) in of_it.flat_map(|it| &*it.addresses) {
-                *together.entry(*address).or_default() |= open;
+            let mut together = BTreeMap::<IpAddr, Listening>::new();
+            for (address, it) in of_it.flat_map(|it| &*it.addresses) {
+                match together.get_mut(address) {
+                    Some(sum) => {
+                        sum.open |= it.open;
+                        sum.ports = sum.ports.and(&it.ports);
+                    }
+                    None => _ = together.insert(*address, it.clone()),
+                }
             }
             together
         })
@@ -125,35 +148,41 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     async fn next(heard: &mut mpsc::Receiver<Heard>) -> Event {
-        let wait = tokio::time::timeout(std::time::Duration::from_secs(10), heard.recv());
+        let wait = tokio::time::timeout(3 * LINGER, heard.recv());
         match wait.await.expect("an event").expect("a speaker") {
             Heard::Event(event) => event,
-            other @ Heard::Password(..) => panic!("{other:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
     fn event(addresses: Option<&[(&str, bool)]>) -> Event {
-        let read = |(text, open): &(&str, bool)| (text.parse().unwrap(), *open);
+        let listening = |open| Listening { open, ..Listening::default() };
+        let read = |(text, open): &(&str, bool)| (text.parse().unwrap(), listening(*open));
         Event::Agent("edge".into(), addresses.map(|all| all.iter().map(read).collect()))
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn agents_of_a_load_balancer_count_together_until_they_hang_up() {
         let folder = tempfile::tempdir().unwrap();
         let (sender, mut heard) = mpsc::channel(10);
         tokio::spawn(accept(bind(folder.path()).unwrap(), sender, Said::default()));
         let connect = || UnixStream::connect(folder.path().join(SPEAKER));
         let (mut one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
-        let line =
-            |open| format!(r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{open}}}}}"#);
+        let line = |open| {
+            format!(r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{{"open":{open}}}}}}}"#)
+        };
         one.write_all(format!("{}\n", line(false)).as_bytes()).await.unwrap();
         assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", false)])));
         two.write_all(format!("{}\n", line(true)).as_bytes()).await.unwrap();
         assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", true)])));
         drop(two);
         assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", false)])));
-        one.write_all(b"{}\n").await.unwrap();
-        assert_eq!(next(&mut heard).await, event(None));
+        let begun = tokio::time::Instant::now();
+        drop(one);
+        assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", false)])));
+        assert_eq!(next(&mut heard).await, event(Some(&[("192.0.2.1", false)])), "two is gone");
+        assert_eq!(next(&mut heard).await, event(None), "the addresses may go");
+        assert!(begun.elapsed() >= LINGER);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@
 use super::announcer::{Announcer, Ending};
 use crate::clock;
 use crate::random;
-use bowline_core::announce::{self, Effect, PeerAsn, PeerTarget};
+use bowline_core::announce::{self, Effect, Event, PeerAsn, PeerTarget};
 use bowline_core::report::speaker::Session;
 use bowline_speaker::bfd::Parameters;
 use bowline_speaker::bgp::rib_out::NextHops;
@@ -178,7 +178,7 @@ impl Announcer for Routers {
                     self.routes.entry(peer).or_default().remove(&prefix);
                 }
                 Effect::Complete => self.complete = true,
-                Effect::Hold(_)
+                Effect::Hold(..)
                 | Effect::Release(_)
                 | Effect::Check(..)
                 | Effect::Refuse(_)
@@ -229,9 +229,10 @@ impl Announcer for Routers {
         Vec::new()
     }
 
-    async fn changed(&mut self) {
+    async fn changed(&mut self) -> Vec<Event> {
         // The shell lives as long as this, so its sender is there.
         let _ = self.statuses.changed().await;
+        Vec::new()
     }
 
     async fn stop(self, ending: Ending) {

@@ -1,14 +1,16 @@
 //! The watches of a speaker: what each delivers becomes an event for `core::announce`.
 
 use super::{Heard, SpeakerOptions};
+use crate::lease;
 use crate::roles::Context;
 use crate::supervise::Keeper;
 use crate::watch::{self, Seen, Selection};
 use bowline_api::address::address_of_name;
 use bowline_api::{Address, AddressPool, Advertisement, BGPPeer, convert, names};
 use bowline_core::ObjectKey;
-use bowline_core::announce::{Event, Kind, Name, Object};
+use bowline_core::announce::{Event, Kind, Name, Object, Wish};
 use bowline_core::outcome::Problem;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Secret, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -26,12 +28,7 @@ pub(super) fn follow(
     tasks: &mut Keeper,
 ) {
     let mut watches = Watches { client, context, sender, tasks };
-    watches.all(
-        "Address",
-        Kind::Address,
-        |it: &Address| convert::record(it).map(Object::Address),
-        |it: &Address| address_of_name(&it.name_any()).map(Name::Address),
-    );
+    watches.addresses();
     watches.all(
         "Advertisement",
         Kind::Advertisement,
@@ -81,6 +78,35 @@ pub(super) fn follow(
         |it: &EndpointSlice| Some(Name::Slice(key(it))),
     );
     watches.passwords(&options.namespace);
+    watches.key(&options.namespace);
+}
+
+/// Follows where other speakers say that they are reached by gossip.
+pub(super) fn follow_speakers(
+    leases: &super::Leases,
+    context: &Context,
+    sender: &mpsc::Sender<Heard>,
+    tasks: &mut Keeper,
+) {
+    let api: Api<Lease> = Api::namespaced(leases.client.clone(), &leases.namespace);
+    let (metrics, listener) = (context.metrics.clone(), sender.clone());
+    tasks.keep("the watch of other speakers", move |works| {
+        let (api, listener) = (api.clone(), listener.clone());
+        let selection = Selection::default();
+        watch::follow(api, selection, "Lease", metrics.clone(), listener, move |seen| {
+            works.seen(&seen);
+            match seen {
+                Seen::Apply(lease) => {
+                    let report = lease::speaker(&lease)?.report;
+                    let at = report.and_then(|report| report.links.gossip);
+                    Some(Heard::Speaker(lease.name_any().into(), at))
+                }
+                Seen::Delete(lease) => Some(Heard::Speaker(lease.name_any().into(), None)),
+                // A speaker that is gone while the watch is broken is only asked in vain.
+                Seen::Begin | Seen::Done => None,
+            }
+        })
+    });
 }
 
 fn key<K: Resource>(object: &K) -> ObjectKey {
@@ -127,6 +153,57 @@ impl Watches<'_> {
                     Seen::Done => Event::Done(kind),
                 };
                 Some(Heard::Event(event))
+            })
+        });
+    }
+
+    /// Follows Addresses, with what is wished of each.
+    fn addresses(&mut self) {
+        let api: Api<Address> = Api::all(self.client.clone());
+        let (metrics, listener) = (self.context.metrics.clone(), self.sender.clone());
+        self.tasks.keep("the watch of Addresses of the speaker", move |works| {
+            let (api, listener) = (api.clone(), listener.clone());
+            watch::follow(
+                api,
+                Selection::default(),
+                "Address",
+                metrics.clone(),
+                listener,
+                move |seen| {
+                    works.seen(&seen);
+                    let (event, wish) = match seen {
+                        Seen::Begin => (Event::Begin(Kind::Address), None),
+                        Seen::Apply(address) => {
+                            let text = address.annotations().get(names::ANNOTATION_MOVE_TO);
+                            let wish = text.map(|text| Wish::new(text));
+                            (Event::Apply(Object::Address(convert::record(&address)?)), wish)
+                        }
+                        Seen::Delete(address) => {
+                            let name = address_of_name(&address.name_any())?;
+                            (Event::Delete(Name::Address(name)), None)
+                        }
+                        Seen::Done => (Event::Done(Kind::Address), None),
+                    };
+                    Some(Heard::Address(event, wish))
+                },
+            )
+        });
+    }
+
+    /// Follows the Secret with the key of speakers in Bowline's namespace.
+    fn key(&mut self, namespace: &str) {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        let (metrics, listener) = (self.context.metrics.clone(), self.sender.clone());
+        self.tasks.keep("the watch of the key of the speaker", move |works| {
+            let selection = Selection::fields(format!("type={}", names::SECRET_TYPE_GOSSIP));
+            let (api, listener) = (api.clone(), listener.clone());
+            watch::follow(api, selection, "Secret", metrics.clone(), listener, move |seen| {
+                works.seen(&seen);
+                match seen {
+                    Seen::Apply(secret) => convert::gossip_key(&secret).map(Heard::Key),
+                    // The key is used until there is another one, so that speakers go on hearing each other.
+                    Seen::Delete(_) | Seen::Begin | Seen::Done => None,
+                }
             })
         });
     }

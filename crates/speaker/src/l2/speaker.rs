@@ -69,6 +69,8 @@ pub enum News {
     Conflict(IpAddr, Mac),
     /// The speaker that should own an address could not take it: it is not there, or may not.
     NotMoved(IpAddr, String),
+    /// The speaker of this name says that its node serves an address and may own it, or no longer.
+    Serves(IpAddr, String, bool),
     /// The speakers that are there, without this one.
     Members(BTreeSet<String>),
     /// The interfaces on which addresses can be announced.
@@ -88,6 +90,8 @@ pub struct Counts {
     pub gossip: gossip::Counts,
     /// How many addresses this node answers for now.
     pub owned: u64,
+    /// How many other speakers are there.
+    pub members: u64,
     /// How often the process did not run for so long that other speakers could have taken over.
     pub pauses: u64,
     /// Frames that could not be sent.

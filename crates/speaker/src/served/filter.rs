@@ -206,13 +206,17 @@ mod tests {
     fn served(addresses: &[(&str, &[u16])]) -> Served {
         let ports = |it: &[u16]| Ports::Only(it.iter().map(|it| (Protocol::Tcp, *it)).collect());
         let address = |(address, it): &(&str, &[u16])| (address.parse().expect("one"), ports(it));
-        Served { addresses: addresses.iter().map(address).collect(), complete: true }
+        Served {
+            addresses: addresses.iter().map(address).collect(),
+            complete: true,
+            ..Served::default()
+        }
     }
 
     #[test]
     fn a_change_is_a_few_elements_and_new_interfaces_are_everything() {
         let interfaces = BTreeMap::from([(2, Ipv4Addr::new(10, 0, 0, 1))]);
-        let seen = Seen { lo: BTreeMap::new(), interfaces };
+        let seen = Seen { interfaces, ..Seen::default() };
         let before = Filter::of(&served(&[("192.0.2.1", &[80]), ("2001:db8::1", &[80])]), &seen);
         let after = Filter::of(&served(&[("192.0.2.1", &[80, 443]), ("192.0.2.2", &[])]), &seen);
         assert_eq!(
@@ -239,7 +243,7 @@ mod tests {
             ("192.0.2.9".parse().expect("one"), true),
             ("127.0.0.1".parse().expect("one"), false),
         ]);
-        let seen = Seen { lo, interfaces: BTreeMap::new() };
+        let seen = Seen { lo, ..Seen::default() };
         let script = Filter::of(&served(&[]), &seen).script(None);
         assert!(script.contains("elements = { 192.0.2.9 }"), "{script}");
         assert!(!script.contains("127.0.0.1"), "{script}");

@@ -23,6 +23,8 @@ pub(super) struct Seen {
     pub(super) lo: BTreeMap<IpAddr, bool>,
     /// One IPv4 address of each other interface that has any.
     pub(super) interfaces: BTreeMap<u32, Ipv4Addr>,
+    /// The addresses of the other interfaces.
+    pub(super) elsewhere: BTreeSet<IpAddr>,
 }
 
 impl Seen {
@@ -43,13 +45,31 @@ impl Seen {
                 Some(address) if message.header.index == LO => {
                     seen.lo.insert(address, ours);
                 }
-                Some(IpAddr::V4(address)) => {
-                    seen.interfaces.entry(message.header.index).or_insert(address);
+                Some(address) => {
+                    seen.elsewhere.insert(address);
+                    if let IpAddr::V4(address) = address {
+                        seen.interfaces.entry(message.header.index).or_insert(address);
+                    }
                 }
-                _ => {}
+                None => {}
             }
         }
         seen
+    }
+
+    /// What can be served: without addresses of other interfaces. The kernel answers for those, and the node may need
+    /// them. The second value is one of those.
+    pub(super) fn servable<'a>(
+        &self,
+        served: &'a Served,
+    ) -> (std::borrow::Cow<'a, Served>, Option<IpAddr>) {
+        let taken = served.addresses.keys().find(|it| self.elsewhere.contains(it)).copied();
+        if taken.is_none() {
+            return (std::borrow::Cow::Borrowed(served), None);
+        }
+        let mut rest = served.clone();
+        rest.addresses.retain(|it, _| !self.elsewhere.contains(it));
+        (std::borrow::Cow::Owned(rest), taken)
     }
 
     /// The served addresses that are there.
@@ -129,13 +149,17 @@ mod tests {
     }
 
     fn served(addresses: &[IpAddr], complete: bool) -> Served {
-        Served { addresses: addresses.iter().map(|it| (*it, Ports::All)).collect(), complete }
+        Served {
+            addresses: addresses.iter().map(|it| (*it, Ports::All)).collect(),
+            complete,
+            ..Served::default()
+        }
     }
 
     #[test]
     fn only_marked_addresses_are_removed_and_only_after_the_whole_view() {
         let lo = BTreeMap::from([(ip(1), true), (ip(2), true), (ip(3), false), (ip(4), false)]);
-        let seen = Seen { lo, interfaces: BTreeMap::new() };
+        let seen = Seen { lo, ..Seen::default() };
         let wanted = [ip(1), ip(3), ip(5)];
         let add = vec![ip(5)];
         assert_eq!(
@@ -145,5 +169,15 @@ mod tests {
         assert_eq!(steps(&served(&wanted, true), &seen), Steps { add, remove: vec![ip(2)] });
         assert_eq!(seen.present(&served(&wanted, true)), BTreeSet::from([ip(1), ip(3)]));
         assert_eq!(seen.present(&served(&[], true)), BTreeSet::from([ip(1), ip(2)]), "left");
+    }
+
+    #[test]
+    fn an_address_of_another_interface_is_left_alone() {
+        let seen = Seen { elsewhere: [ip(1)].into(), ..Seen::default() };
+        let wanted = served(&[ip(1), ip(2)], true);
+        let (servable, taken) = seen.servable(&wanted);
+        assert_eq!((servable.into_owned(), taken), (served(&[ip(2)], true), Some(ip(1))));
+        let (servable, taken) = Seen::default().servable(&wanted);
+        assert_eq!((servable.into_owned(), taken), (wanted.clone(), None));
     }
 }

@@ -286,12 +286,26 @@ impl Node {
         }
         let addresses: BTreeMap<_, _> = addresses.iter().map(|it| (*it, ports.clone())).collect();
         let wanted: BTreeSet<_> = addresses.keys().copied().collect();
-        self.keeper.as_ref().expect("a keeper").serve(Served { addresses, complete });
+        self.keeper.as_ref().expect("a keeper").serve(Served {
+            addresses,
+            complete,
+            ..Served::default()
+        });
         self.kept.wait("the addresses are on lo", |told| match told.last()? {
             served::News::Present(present) if *present == wanted => Some(()),
             served::News::Present(_) => None,
             served::News::Trouble(trouble) => panic!("{trouble}"),
         });
+    }
+
+    /// Has the node as it should be, without waiting for it.
+    pub(crate) fn keep(&mut self, served: Served) {
+        let kept = Arc::clone(&self.kept);
+        if self.keeper.is_none() {
+            let started = self.host.machine.on(|| Keeper::start(move |it| kept.tell(it)));
+            self.keeper = Some(started.expect("start the keeper"));
+        }
+        self.keeper.as_ref().expect("a keeper").serve(served);
     }
 
     /// As a kill -9: nothing is told, and nothing is put in order.

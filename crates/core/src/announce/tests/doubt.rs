@@ -47,7 +47,7 @@ fn a_speaker_that_leaves_withdraws_and_keeps_what_is_on_the_node() {
     let effects = world.after(Event::Leave);
     let withdraw = |prefix| Effect::Withdraw("tor".into(), net(prefix));
     assert_eq!(effects, [withdraw("192.0.2.7/32"), withdraw("192.0.2.8/32")]);
-    assert_eq!(world.network.held, [ip("192.0.2.8")].into());
+    assert_eq!(world.network.held, [(ip("192.0.2.8"), Ports::Unknown)].into());
 }
 
 #[test]
@@ -89,6 +89,38 @@ fn behind_an_agent_the_other_speaker_says_whether_it_serves() {
     assert!(!is_announced(&world));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), false));
     assert!(is_announced(&world));
+}
+
+#[test]
+fn on_links_a_node_that_another_one_replaces_answers_until_the_other_one_does() {
+    let address = behind("192.0.2.7", "web", "edge");
+    let mut world = World::new([told(by_l2("all")), address, Object::Node(node("b"))]);
+    let offer =
+        |draining| Effect::Offer(ip("192.0.2.7"), Candidate { draining, ..Candidate::default() });
+    let gone = Effect::Decline(ip("192.0.2.7"));
+    let state = |change: fn(&mut SpeakerNode)| {
+        let mut it = node("a");
+        change(&mut it);
+        Object::Node(it)
+    };
+    world.agent("edge", "192.0.2.7", true);
+    // Nothing else serves it.
+    assert_eq!(world.apply(state(|it| it.cordoned = true)), []);
+    assert_eq!(world.apply(state(|it| it.excluded = true)), [gone.clone()]);
+    assert_eq!(world.apply(state(|_| ())), [offer(false)]);
+    world.after(Event::Speaker("b".into(), true));
+    world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+    for change in [
+        (|it| it.cordoned = true) as fn(&mut SpeakerNode),
+        |it| it.ready = false,
+        |it| it.excluded = true,
+        |it| it.leaving = true,
+    ] {
+        assert_eq!(world.apply(state(change)), [offer(true)]);
+        assert_eq!(world.apply(state(|_| ())), [offer(false)]);
+    }
+    assert_eq!(world.after(Event::Leave), [offer(true)]);
+    assert_eq!(world.agent("edge", "192.0.2.7", false), [gone]);
 }
 
 #[test]

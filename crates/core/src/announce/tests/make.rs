@@ -91,6 +91,11 @@ pub(super) fn slice_of<'a>(
     })
 }
 
+/// What an agent says that does not tell its ports.
+pub(super) fn listening(open: bool) -> Listening {
+    Listening { open, ..Listening::default() }
+}
+
 pub(super) fn node(name: &str) -> SpeakerNode {
     let labels = labels(&[("name", name)]);
     SpeakerNode { labels, ..SpeakerNode::without_object(name.into()) }
@@ -157,7 +162,7 @@ type Told = BTreeMap<IpNet, Route>;
 pub(super) struct Network {
     pub(super) peers: BTreeMap<Arc<str>, (Arc<Peer>, Told)>,
     pub(super) offers: BTreeMap<IpAddr, Candidate>,
-    pub(super) held: BTreeSet<IpAddr>,
+    pub(super) held: BTreeMap<IpAddr, Ports>,
     pub(super) refused: BTreeSet<IpNet>,
     pub(super) checks: BTreeMap<ObjectKey, u16>,
     pub(super) complete: bool,
@@ -185,8 +190,10 @@ impl Network {
                     self.offers.insert(address, offer.clone()) != Some(offer)
                 }
                 Effect::Decline(address) => self.offers.remove(&address).is_some(),
-                Effect::Hold(address) => self.held.insert(address),
-                Effect::Release(address) => self.held.remove(&address),
+                Effect::Hold(address, ports) => {
+                    self.held.insert(address, ports.clone()) != Some(ports)
+                }
+                Effect::Release(address) => self.held.remove(&address).is_some(),
                 Effect::Refuse(prefix) => self.refused.insert(prefix),
                 Effect::Accept(prefix) => self.refused.remove(&prefix),
                 Effect::Check(key, Some(port)) => self.checks.insert(key, port) != Some(port),
@@ -222,9 +229,15 @@ impl World {
         world
     }
 
+    /// The effects, with the addresses that are to be held on the node at once.
     pub(super) fn take(&mut self) -> Vec<Effect> {
-        let effects = self.machine.take();
+        let mut effects = self.machine.take();
         self.network.carry_out(effects.clone());
+        if effects.iter().any(|it| matches!(it, Effect::Hold(..) | Effect::Release(_))) {
+            let held = self.network.held.keys().copied().collect();
+            self.machine.handle(Event::Present(held));
+            effects.extend(self.take());
+        }
         effects
     }
 
@@ -240,7 +253,7 @@ impl World {
 
     /// What an agent of a load balancer says about one address.
     pub(super) fn agent(&mut self, load_balancer: &str, address: &str, open: bool) -> Vec<Effect> {
-        let addresses = [(ip(address), open)].into();
+        let addresses = [(ip(address), listening(open))].into();
         self.after(Event::Agent(load_balancer.into(), Some(addresses)))
     }
 

@@ -7,6 +7,7 @@ use crate::cases::cases;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
+use std::collections::{BTreeMap, BTreeSet};
 
 const NODES: [&str; 3] = ["a", "b", "c"];
 const SERVICES: [&str; 3] = ["web", "api", "mail"];
@@ -90,7 +91,8 @@ fn event() -> impl Strategy<Value = Event> {
         10 => object().prop_map(Event::Apply),
         3 => removal().prop_map(Event::Delete),
         2 => vec((address(), any::<bool>()), 0..4).prop_map(|all| {
-            let all = all.into_iter().map(|(address, open)| (ip(&address), open)).collect();
+            let all = all.into_iter().map(|(address, open)| (ip(&address), listening(open)));
+            let all = all.collect();
             Event::Agent("edge".into(), Some(all))
         }),
         1 => Just(Event::Agent("edge".into(), None)),
@@ -128,6 +130,7 @@ fn about(event: &Event) -> String {
         Event::Health(key, _) => format!("health {key}"),
         Event::Speaker(name, _) => format!("speaker {name}"),
         Event::ServedAt(address, name, _) => format!("served {address} {name}"),
+        Event::Present(_) => "present".to_owned(),
         Event::Begin(_) | Event::Done(_) | Event::Leave => String::new(),
     }
 }
@@ -201,13 +204,49 @@ proptest! {
             let network = &world.network;
             let all = network.peers.values().flat_map(|(_, routes)| routes.keys());
             let hosts = all.filter(|it| it.prefix_len() == it.max_prefix_len()).map(|it| it.addr());
-            for address in hosts.chain(network.offers.keys().copied()) {
+            let offers = network.offers.iter().filter(|(_, offer)| !offer.draining);
+            for address in hosts.chain(offers.map(|(address, _)| *address)) {
                 let announced = world.machine.announced(address).expect("a recorded address");
                 prop_assert_eq!(announced.why, None, "{}", address);
             }
-            for address in &network.held {
+            for address in network.held.keys() {
                 let why = world.machine.announced(*address).and_then(|it| it.why);
                 prop_assert!(!matches!(why, Some((WhyNot::NotAdvertised, _))), "{}", address);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    #[test]
+    fn what_only_agents_serve_is_never_announced_before_it_is_on_the_node(
+        events in vec(prop_oneof![
+            4 => event(),
+            1 => vec(address(), 0..5)
+                .prop_map(|all| Event::Present(all.iter().map(|it| ip(it)).collect())),
+        ], 0..40),
+    ) {
+        let mut world = World::new([]);
+        let (mut agents_only, mut present) = (BTreeMap::new(), BTreeSet::new());
+        for event in events {
+            match &event {
+                Event::Apply(Object::Address(record)) => {
+                    let holder = record.content.holders.first();
+                    let is_behind = holder.is_some_and(|it| it.load_balancer.is_some());
+                    agents_only.insert(record.address, is_behind);
+                }
+                Event::Present(addresses) => present = addresses.clone(),
+                _ => {}
+            }
+            world.machine.handle(event);
+            world.network.carry_out(world.machine.take());
+            let routes = world.network.peers.values().flat_map(|(_, routes)| routes.keys());
+            let hosts = routes.filter(|it| it.prefix_len() == it.max_prefix_len());
+            let announced = hosts.map(|it| it.addr()).chain(world.network.offers.keys().copied());
+            for address in announced.filter(|it| agents_only.get(it) == Some(&true)) {
+                prop_assert!(present.contains(&address), "{} is not on the node", address);
             }
         }
     }

@@ -119,7 +119,7 @@ fn an_address_on_links_is_offered_with_the_interfaces_of_all_advertisements() {
     let objects = [told(one), told(two.clone()), Object::Node(node("a"))];
     let mut world = World::new(web().into_iter().chain(objects));
     let interfaces: std::collections::BTreeSet<Arc<str>> = ["eth1".into(), "eth2".into()].into();
-    let offer = Candidate { interfaces, preferred: true };
+    let offer = Candidate { interfaces, preferred: true, draining: false };
     assert_eq!(world.network.offers, [(ip("192.0.2.7"), offer)].into());
     two.l2 = Some(ByL2::default());
     let offer = Candidate::default();

@@ -2,6 +2,7 @@
 
 use super::make::*;
 use crate::announce::*;
+use std::sync::Arc;
 
 fn told_prefix(prefix: &str) -> Effect {
     Effect::Announce("tor".into(), net(prefix), Route::default().into())
@@ -9,6 +10,10 @@ fn told_prefix(prefix: &str) -> Effect {
 
 fn withdrawn(prefix: &str) -> Effect {
     Effect::Withdraw("tor".into(), net(prefix))
+}
+
+fn held(address: &str) -> Effect {
+    Effect::Hold(ip(address), Ports::Unknown)
 }
 
 fn base() -> Vec<Object> {
@@ -86,7 +91,7 @@ fn kube_proxy_says_when_its_rules_are_in_place() {
 fn behind_an_agent_an_address_is_held_before_it_is_announced_and_released_after() {
     let mut world = world([behind("192.0.2.7", "web", "edge"), service("web")]);
     let address = ip("192.0.2.7");
-    assert_eq!(world.agent("edge", "192.0.2.7", false), [Effect::Hold(address)]);
+    assert_eq!(world.agent("edge", "192.0.2.7", false), [held("192.0.2.7")]);
     assert_eq!(world.agent("edge", "192.0.2.7", true), [told_prefix("192.0.2.7/32")]);
     assert_eq!(world.agent("other", "192.0.2.7", false), []);
     let gone = world.after(Event::Agent("edge".into(), None));
@@ -96,13 +101,48 @@ fn behind_an_agent_an_address_is_held_before_it_is_announced_and_released_after(
 }
 
 #[test]
+fn behind_an_agent_an_address_is_announced_only_while_it_is_on_the_node() {
+    let objects = [behind("192.0.2.7", "web", "edge"), service("web"), told(by_l2("links"))];
+    let mut world = world(objects);
+    let address = ip("192.0.2.7");
+    let agent = |open| Event::Agent("edge".into(), Some([(address, listening(open))].into()));
+    world.machine.handle(agent(true));
+    assert_eq!(world.machine.take(), [held("192.0.2.7")]);
+    assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NotPresent));
+    world.machine.handle(Event::Present([address].into()));
+    let offer = Effect::Offer(address, Candidate::default());
+    assert_eq!(world.machine.take(), [told_prefix("192.0.2.7/32"), offer]);
+    world.machine.handle(Event::Present([].into()));
+    let gone = [withdrawn("192.0.2.7/32"), Effect::Decline(address)];
+    assert_eq!(world.machine.take(), gone);
+}
+
+#[test]
+fn ports_of_an_address_are_open_as_far_as_all_its_agents_say() {
+    let mut world = world([behind("192.0.2.7", "web", "edge")]);
+    let address = ip("192.0.2.7");
+    let tcp = |ports: &[u16]| {
+        let ports = ports.iter().map(|port| (crate::plan::Transport::Tcp, *port));
+        Ports::Only(Arc::new(ports.collect()))
+    };
+    let mut agent = |name: &str, ports| {
+        let said = [(address, Listening { open: false, ports })].into();
+        world.after(Event::Agent(name.into(), Some(said)))
+    };
+    assert_eq!(agent("edge", tcp(&[80])), [Effect::Hold(address, tcp(&[80]))]);
+    assert_eq!(agent("edge", tcp(&[80])), []);
+    assert_eq!(agent("other", tcp(&[443])), [Effect::Hold(address, tcp(&[80, 443]))]);
+    assert_eq!(agent("other", Ports::Unknown), [Effect::Hold(address, Ports::Unknown)]);
+}
+
+#[test]
 fn a_shared_address_is_announced_while_any_holder_is_served() {
     let Object::Address(mut record) = behind("192.0.2.7", "web", "edge") else { panic!() };
     let Object::Address(other) = alone("192.0.2.7", "mail") else { panic!() };
     record.content.holders.extend(other.content.holders);
     let mut world = world([Object::Address(record), service("mail"), slice("mail", &["a"])]);
     assert_eq!(world.network.prefixes("tor"), ["192.0.2.7/32"]);
-    assert_eq!(world.agent("edge", "192.0.2.7", true), [Effect::Hold(ip("192.0.2.7"))]);
+    assert_eq!(world.agent("edge", "192.0.2.7", true), [held("192.0.2.7")]);
     assert_eq!(world.apply(slice("mail", &[])), []);
     assert_eq!(world.agent("edge", "192.0.2.7", false), [withdrawn("192.0.2.7/32")]);
 }
@@ -120,7 +160,7 @@ fn an_address_that_nothing_covers_is_announced_by_nobody_and_not_held() {
     }
     only_others.covers.load_balancers = ["edge".into()].into();
     let effects = world.apply(told(only_others));
-    assert_eq!(effects, [Effect::Hold(ip("192.0.2.8")), told_prefix("192.0.2.8/32")]);
+    assert_eq!(effects, [held("192.0.2.8"), told_prefix("192.0.2.8/32")]);
 }
 
 #[test]

@@ -3,14 +3,14 @@
 use super::ports::Ports;
 use super::{Command, Config, Counts, News, Owner, Wanted, links};
 use crate::l2::gossip::{self, Gossip};
-use crate::l2::member::{MemberId, Profile};
+use crate::l2::member::{MemberId, Profile, Standing};
 use crate::l2::owners::{self, Candidate, Link, Owners, PAUSE};
 use crate::netlink::Changes;
 use bowline_core::clock::Uptime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::time::{ClockId, clock_gettime};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -39,6 +39,8 @@ pub(super) struct Shell {
     owners: Owners,
     candidates: BTreeMap<IpAddr, Candidate>,
     members: BTreeSet<MemberId>,
+    /// What the caller was told that members serve.
+    serving: HashSet<(MemberId, IpAddr)>,
     /// The names that the caller used.
     named: BTreeMap<MemberId, String>,
     trouble: Option<String>,
@@ -90,6 +92,7 @@ impl Shell {
             owners: Owners::new(me, me.0 ^ start.rotate_left(32), now),
             candidates: BTreeMap::new(),
             members: BTreeSet::new(),
+            serving: HashSet::new(),
             named: BTreeMap::new(),
             trouble: None,
             leaving: false,
@@ -265,7 +268,18 @@ impl Shell {
                         // A datagram that cannot be sent is one that is lost.
                         let _ = self.socket.send_to(&bytes, to);
                     }
-                    gossip::Effect::Tell(event) => self.owners.handle(event, now),
+                    gossip::Effect::Tell(event) => {
+                        let said = match &event {
+                            owners::Event::Said(member, address, stance) => {
+                                Some((*member, *address, stance.standing != Standing::Out))
+                            }
+                            _ => None,
+                        };
+                        self.owners.handle(event, now);
+                        if let Some((member, address, serves)) = said {
+                            self.serves(member, address, serves);
+                        }
+                    }
                 }
             }
             if !decided && !told {
@@ -291,9 +305,19 @@ impl Shell {
             owners: self.owners.counts(),
             gossip: self.gossip.counts(),
             owned: self.owners.owned(),
+            members: self.members.len() as u64,
             pauses: self.pauses,
             lost_frames: self.ports.lost,
         };
+    }
+
+    fn serves(&mut self, member: MemberId, address: IpAddr, serves: bool) {
+        let key = (member, address);
+        let changed = if serves { self.serving.insert(key) } else { self.serving.remove(&key) };
+        if changed {
+            let name = self.name_of(&member);
+            (self.tell)(News::Serves(address, name, serves));
+        }
     }
 
     fn carry_out(&mut self, effect: owners::Effect, now: Uptime) {
