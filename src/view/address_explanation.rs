@@ -34,7 +34,7 @@ impl AddressExplanation {
         let alone = address.holders.iter().any(|it| it.load_balancer.is_none());
         // An address that rests is to be announced by no node.
         let held = !address.holders.is_empty();
-        let problems = held.then(|| announcing.problems(facts, alone)).unwrap_or_default();
+        let problems = if held { announcing.problems(facts, alone) } else { Vec::new() };
         Some(Self { address, announcing, problems, notes: facts.notes.clone() })
     }
 

@@ -392,8 +392,7 @@ impl LoadBalancerView {
     /// The same with who announces its addresses.
     pub(super) fn announced(mut self, facts: &Facts) -> Self {
         let mut advertisements = facts.announcing.advertisements.iter();
-        let named =
-            advertisements.any(|it| it.spec.load_balancers.iter().any(|lb| *lb == self.name));
+        let named = advertisements.any(|it| it.spec.load_balancers.contains(&self.name));
         let announcing = AnnouncingView::of_points(facts, &self.addresses);
         let is_announced = |it: &AnnouncingView| it.addresses.iter().any(|it| it.problem.is_none());
         self.announcing = announcing.filter(|it| named || is_announced(it));

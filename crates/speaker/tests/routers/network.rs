@@ -48,6 +48,12 @@ impl Machine {
         self.on(|| std::fs::write(&path, value)).unwrap_or_else(|e| panic!("{path}: {e}"));
     }
 
+    /// Lays a link to another machine. Both ends are down.
+    pub(crate) fn link(&self, name: &str, other: &Self, there: &str) {
+        let path = other.path();
+        self.ip(&format!("link add {name} type veth peer name {there} netns {path}"));
+    }
+
     fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
@@ -72,8 +78,7 @@ impl Network {
         for machine in [&node, &router] {
             machine.sysctl("net.ipv6.conf.default.addr_gen_mode", "1");
         }
-        let peer = router.path();
-        node.ip(&format!("link add eth0 type veth peer name eth0 netns {peer}"));
+        node.link("eth0", &router, "eth0");
         let of_node = (&node, [NODE, NODE_V6, NODE_LINK_LOCAL]);
         let of_router = (&router, [ROUTER, ROUTER_V6, ROUTER_LINK_LOCAL]);
         for (machine, [v4, v6, link_local]) in [of_node, of_router] {

@@ -58,9 +58,14 @@ impl State {
             Point::At(address) => Some(*address),
             Point::Named(_) => None,
         });
-        // A speaker announces only what an Address object records.
-        let recorded: Vec<_> =
-            addresses.filter(|it| self.announced.version(*it).is_some()).collect();
+        // A speaker announces only what an Address object records. An address of no pool may be one that the machines
+        // have by themselves.
+        let recorded = addresses.filter(|it| {
+            let of_pool = self.addresses.content(*it).is_some_and(|it| it.pool.is_some());
+            let is_announced = self.speakers.announced_by(*it).is_some();
+            self.announced.version(*it).is_some() && (of_pool || is_announced)
+        });
+        let recorded: Vec<_> = recorded.collect();
         self.speakers.condition(&recorded)
     }
 }

@@ -1,6 +1,7 @@
 //! What the leader tells of announced addresses.
 
 use super::*;
+use bowline_core::point::Point;
 use bowline_core::report::speaker::{Session, SpeakerReport};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -133,4 +134,18 @@ fn without_speakers_the_condition_goes() {
     state.tick(later);
     assert!(services(&state));
     assert_eq!(condition(&mut state, later), None);
+}
+
+#[test]
+fn of_an_address_of_no_pool_it_is_told_only_that_it_is_announced() {
+    let at: IpAddr = [198, 51, 100, 1].into();
+    let own = |state: &State| state.announced_condition(&[Point::At(at)]).map(|it| it.holds);
+    let held = testing::address(json!({
+        "metadata": {"name": at.to_string(), "uid": "o", "resourceVersion": "1"},
+        "spec": {"holders": [{"kind": "LoadBalancer", "name": "edge", "uid": "edge"}]},
+    }));
+    let (mut state, now) = leader([held, speaker("a", 1, &[])]);
+    assert_eq!(own(&state), None, "the machine may have it by itself");
+    state.observe(speaker("a", 2, &[at]), now);
+    assert_eq!(own(&state), Some(true));
 }
