@@ -27,14 +27,16 @@ run: ## Build Bowline and run its demo in the foreground, its data in .bowline/ 
 AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo unshare -r)
 
 # A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
-# start one for each test. Nextest knows no documentation tests. Most tests wait, for Leases and timeouts: four at
-# once left half of two cores idle, so six run there.
+# start one for each test. Nextest knows no documentation tests. They need no build of their own, but libraries one after
+# another keep only one core busy, so all is built first. A test takes two places, or one if it mostly waits
+# (.config/nextest.toml): of tests that compute, six run at once on two cores.
 .PHONY: test
 test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
 	@scripts/setup test
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
-	  set -x; docs=ok; cargo test --workspace --doc --no-fail-fast || docs=failed; \
-	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --test-threads $$((2 * $$(nproc) + 2)) && [ $$docs = ok ]; \
+	  set -x; cargo nextest run --workspace --no-run; \
+	  docs=ok; cargo test --workspace --doc --no-fail-fast || docs=failed; \
+	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --profile whole --test-threads $$((4 * $$(nproc) + 4)) && [ $$docs = ok ]; \
 	else \
 	  set -x; $(AS_ROOT) cargo test --workspace --no-fail-fast; \
 	fi
