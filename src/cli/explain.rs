@@ -4,6 +4,7 @@
 use super::ask;
 use super::look::Look;
 use crate::view::explain::{Explanation, Subject};
+use crate::view::missing;
 use anyhow::bail;
 use bowline_core::key::ObjectKey;
 use std::str::FromStr;
@@ -75,12 +76,7 @@ impl Explain {
             };
             let key = ObjectKey::new(namespace, object.name.as_str());
             let Some(mut explanation) = Explanation::of(&facts, object.subject, &key) else {
-                match object.subject {
-                    Subject::LoadBalancer => {
-                        bail!("there is no load balancer {key}; see bowline status")
-                    }
-                    subject => bail!("there is no {subject:?} {key}; name its namespace with -n"),
-                }
+                bail!("{}", missing::sentence(&facts, object.subject, &key))
             };
             let answers = ask::all(explanation.asked()).await;
             explanation.hear(&answers);

@@ -4,6 +4,7 @@ mod addresses;
 mod difference;
 mod doctor;
 mod explain;
+mod missing;
 mod now;
 mod pools;
 mod programs;
