@@ -251,9 +251,5 @@ fn a_plan_that_somebody_deletes_takes_no_consumer_from_a_load_balancer_that_is_b
     assert_eq!(holders(&state), ["shop"]);
     observe(&mut state, [gone("shop")], now);
     observe(&mut state, [service("shop", 2024)], now);
-    assert_eq!(
-        holders(&state),
-        [""; 0],
-        "it is new, and the deleted Plan's record is forgotten"
-    );
+    assert_eq!(holders(&state), [""; 0], "it is new, and the deleted Plan's record is forgotten");
 }
