@@ -59,38 +59,43 @@ impl Program {
         [&all[..], &own, &often].concat()
     }
 
-    /// The pids of its processes, the masters first.
-    fn processes(self, lb: &str) -> Vec<u32> {
-        let folder = self.folder(lb).display().to_string();
-        let read = |pid: u32, file: &str| {
-            let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let all = std::fs::read_dir("/proc").expect("/proc").flatten();
-        let all: Vec<u32> = all.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect();
-        let named = |pid: &u32| {
-            let line = read(*pid, "cmdline");
-            // The agent names the folder, too.
-            line.contains(&format!("{folder}/")) && !line.contains("--driver")
-        };
-        let mut found: Vec<_> = all.iter().copied().filter(named).collect();
-        let parent = |pid: u32| {
-            let status = read(pid, "status");
-            status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
-        };
-        let masters = found.clone();
-        found.extend(all.into_iter().filter(|pid| {
-            !masters.contains(pid) && parent(*pid).is_some_and(|it| masters.contains(&it))
-        }));
-        found
-    }
-
     /// Ends all of its processes without a word.
     fn kill(self, lb: &str) {
-        for pid in self.processes(lb) {
-            // A worker may end with its master.
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
-        }
+        kill_all_of(&self.folder(lb));
+    }
+}
+
+/// The pids of the processes of HAProxy or nginx with files in this folder, the masters first.
+fn processes(folder: &Path) -> Vec<u32> {
+    let folder = folder.display().to_string();
+    let read = |pid: u32, file: &str| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let all: Vec<u32> = all.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect();
+    let named = |pid: &u32| {
+        let line = read(*pid, "cmdline");
+        // The agent names the folder, too.
+        line.contains(&format!("{folder}/")) && !line.contains("--driver")
+    };
+    let mut found: Vec<_> = all.iter().copied().filter(named).collect();
+    let parent = |pid: u32| {
+        let status = read(pid, "status");
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    let masters = found.clone();
+    found.extend(all.into_iter().filter(|pid| {
+        !masters.contains(pid) && parent(*pid).is_some_and(|it| masters.contains(&it))
+    }));
+    found
+}
+
+/// Ends all of these processes without a word.
+pub(crate) fn kill_all_of(folder: &Path) {
+    for pid in processes(folder) {
+        // A worker may end with its master.
+        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
     }
 }
 
