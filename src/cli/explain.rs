@@ -4,6 +4,7 @@
 use super::ask;
 use super::look::Look;
 use crate::view::explain::{Explanation, Subject};
+use crate::view::missing;
 use anyhow::bail;
 use bowline_core::key::ObjectKey;
 use std::str::FromStr;
@@ -79,15 +80,7 @@ impl Explain {
             };
             let key = ObjectKey::new(namespace, object.name.as_str());
             let Some(mut explanation) = Explanation::of(&facts, object.subject, &key) else {
-                match object.subject {
-                    Subject::LoadBalancer => {
-                        bail!("there is no load balancer {key}; see bowline status")
-                    }
-                    Subject::Address => bail!(
-                        "no object has the address {key}, and it does not rest; see bowline status --addresses"
-                    ),
-                    subject => bail!("there is no {subject:?} {key}; name its namespace with -n"),
-                }
+                bail!("{}", missing::sentence(&facts, object.subject, &key))
             };
             let answers = ask::all(explanation.asked()).await;
             explanation.hear(&answers);

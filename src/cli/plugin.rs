@@ -52,9 +52,32 @@ fn command() -> clap::Command {
     command
 }
 
+/// The flags of kubectl that take a value, and that users of kubectl write before the command as well.
+const OF_KUBECTL: [&str; 4] = ["-n", "--namespace", "--context", "--kubeconfig"];
+
+/// The command line with the command before the flags of kubectl.
+fn command_first(args: Vec<OsString>) -> Vec<OsString> {
+    let mut rest = args.into_iter().peekable();
+    let program = rest.next();
+    let (mut flags, mut is_value) = (Vec::new(), false);
+    while let Some(arg) = rest.next_if(|arg| {
+        let text = arg.to_string_lossy();
+        let joined = |flag: &&str| match flag.starts_with("--") {
+            true => text.strip_prefix(*flag).is_some_and(|it| it.starts_with('=')),
+            false => text.len() > flag.len() && text.starts_with(*flag),
+        };
+        is_value || OF_KUBECTL.contains(&&*text) || OF_KUBECTL.iter().any(joined)
+    }) {
+        is_value = !is_value && OF_KUBECTL.contains(&&*arg.to_string_lossy());
+        flags.push(arg);
+    }
+    let command = rest.next();
+    program.into_iter().chain(command).chain(flags).chain(rest).collect()
+}
+
 /// Reads the command line of the plugin.
 pub(super) fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let given = command().try_get_matches_from(args)?;
+    let given = command().try_get_matches_from(command_first(args))?;
     let Plugin { command, log } = Plugin::from_arg_matches(&given)?;
     let command = match command {
         Looking::Status(command) => Command::Status(command),
@@ -91,12 +114,29 @@ mod tests {
             "kubectl-bowline explain svc/web -n shop",
             "kubectl-bowline plan --namespace shop",
             "kubectl-bowline top --once -n shop",
+            "kubectl-bowline -n shop --context=a explain svc/web",
+            "kubectl-bowline --kubeconfig f -nshop plan -o json",
         ] {
             assert!(said(line).is_ok(), "{line}");
         }
         let refused = said("kubectl-bowline up").expect_err("refused");
         assert!(refused.contains("unrecognized subcommand 'up'"), "{refused}");
         assert!(refused.contains("kubectl bowline"), "{refused}");
+    }
+
+    #[test]
+    fn flags_of_kubectl_before_the_command_count_as_those_after_it() {
+        let sorted = |line: &str| {
+            let args = command_first(line.split(' ').map(OsString::from).collect());
+            args.iter().map(|it| it.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(sorted("k -n status explain svc/a"), "k explain -n status svc/a");
+        assert_eq!(sorted("k --context a -nb plan -o json"), "k plan --context a -nb -o json");
+        for same in ["k", "k --help", "k status -n a", "k --log-level debug status"] {
+            assert_eq!(sorted(same), same);
+        }
+        let refused = said("kubectl-bowline -n").expect_err("refused");
+        assert!(refused.contains("-n"), "{refused}");
     }
 
     #[test]

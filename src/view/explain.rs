@@ -6,6 +6,7 @@ use super::announcing::AnnouncingView;
 use super::chain::ChainView;
 use super::claim::ClaimView;
 use super::facts::{Agent, Facts};
+use super::free_ports;
 use super::members::{MemberView, members};
 use super::pooled::Told;
 use super::status::{Applied, AppliedView, ConsumerName, LoadBalancerView};
@@ -13,12 +14,14 @@ use super::words::Certificate;
 use super::{View, explain_text, why, words};
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Problem, Reason, State};
-use bowline_core::plan::{BY_NAME, Fragment, Listener, Pool, Serves};
+use bowline_core::plan::{BY_NAME, Backends, Fragment, Listener, Pool, Serves};
 use bowline_core::point::Point;
+use bowline_core::pool_health::no_endpoints;
 use bowline_core::remedy::{self, RoleProblem};
 use bowline_core::status::Waiting;
 use bowline_core::update::{Extent, ListenerKey};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The kind of object to explain.
@@ -315,6 +318,9 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
                 applied.state = Applied::NotOpen;
             }
             view.problems.extend(undone(facts, load_balancer, &outcome.consumer));
+            let empty = empty_pools(facts, parts, &view.pools);
+            let empty: Vec<_> = empty.filter(|it| !view.problems.contains(it)).collect();
+            view.problems.extend(empty);
             view.problems.extend(applied.problem(load_balancer));
             if view.recorded != Some(RecordedView::Yes) {
                 view.problems.extend(no_leader(facts));
@@ -327,7 +333,28 @@ fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView 
     let alone = view.state == StateView::Alone;
     view.problems
         .extend(view.announcing.iter().flat_map(|announcing| announcing.problems(facts, alone)));
+    if kind == ConsumerKind::Service {
+        view.name_free_ports(facts, key);
+    }
     view
+}
+
+impl ConsumerView {
+    /// Says in the remedy for ports that others have which ones are free.
+    fn name_free_ports(&mut self, facts: &Facts, key: &ObjectKey) {
+        let Some(lb) = &self.load_balancer else { return };
+        let taken = self.problems.iter_mut().filter(|it| free_ports::concerns(&it.reason));
+        let taken: Vec<_> = taken.collect();
+        if taken.is_empty() {
+            return;
+        }
+        let Some(hint) = free_ports::hint(facts, lb, key) else { return };
+        let of_all = self.reason.as_deref().is_some_and(free_ports::concerns);
+        let remedies = taken.into_iter().filter_map(|it| it.remedy.as_mut());
+        for remedy in remedies.chain(self.remedy.as_mut().filter(|_| of_all)) {
+            *remedy = format!("{remedy}: {hint}");
+        }
+    }
 }
 
 /// Why what is planned stays unrecorded, if that is because no controller leads.
@@ -362,6 +389,32 @@ fn undone(facts: &Facts, load_balancer: &str, consumer: &ConsumerRef) -> Vec<Pro
         problems.push(ProblemView::of_role((&why).into(), why.message(load_balancer, None)));
     }
     problems
+}
+
+/// The pools that have no ready member now. An agent waits before it reports them, because the Pods of a new Service need
+/// time to start; a person who asks meanwhile is told at once. A Service of which no EndpointSlice is known is left out:
+/// perhaps none could be read.
+fn empty_pools(
+    facts: &Facts,
+    parts: &[Arc<Fragment>],
+    views: &[PoolView],
+) -> impl Iterator<Item = ProblemView> {
+    let ready = |pool: &Pool| {
+        let view = views.iter().find(|view| view.name == pool.name);
+        view.is_some_and(|view| view.members.iter().any(MemberView::is_ready))
+    };
+    let known = |pool: &Pool| {
+        facts.slices.iter().any(|slice| {
+            slice.key.namespace == pool.service.namespace
+                && slice.service.as_deref() == Some(&*pool.service.name)
+        })
+    };
+    let pools = parts.iter().flat_map(|part| &part.pools);
+    // Nodes are perhaps not listed, either.
+    let of_pods = pools.filter(|pool| pool.backends == Backends::Pods);
+    let empty = of_pods.filter(move |pool| !ready(pool) && known(pool));
+    let problems: BTreeSet<Problem> = empty.map(|pool| no_endpoints(&pool.service)).collect();
+    problems.into_iter().map(|it| ProblemView::from(&it))
 }
 
 /// Whether no agent serves anything of a Service. Its listeners are then not open, whatever the plan says.

@@ -5,7 +5,7 @@ use super::addresses_text::{left, told, who};
 use super::chain::{AskView, ChainView, What};
 use super::explain::{ConsumerView, ListenerView, PoolView, ProblemView, RecordedView, StateView};
 use super::now;
-use super::status::{AppliedView, ConsumerName, LoadBalancerView};
+use super::status::{Applied, AppliedView, ConsumerName, LoadBalancerView};
 use super::status_text::{applied, consumers, notes, refusal, unlisted};
 use super::words::{bullet, columns, count, listener_at, paragraph, row};
 use bowline_api::names;
@@ -123,7 +123,9 @@ fn planned(out: &mut String, view: &ConsumerView) {
             row(out, "Agent says", error);
         }
     }
-    listeners(out, &view.listeners);
+    let state = view.applied.as_ref().map(|it| it.state);
+    let in_force = matches!(state, Some(Applied::Yes | Applied::NotOpen));
+    listeners(out, &view.listeners, in_force);
     if !view.hosts.is_empty() {
         out.push_str("\n  Hosts\n");
         for host in &view.hosts {
@@ -147,7 +149,8 @@ fn agents_now(out: &mut String, applied: &AppliedView) {
     }
 }
 
-fn listeners(out: &mut String, all: &[ListenerView]) {
+/// `in_force`: what is planned is what listens. A new Service, or one whose agent is gone or behind, does not listen yet.
+fn listeners(out: &mut String, all: &[ListenerView], in_force: bool) {
     let (closed, open): (Vec<_>, Vec<_>) = all.iter().partition(|it| it.closed);
     let label = |text, index| if index == 0 { text } else { "" };
     for (index, listener) in closed.iter().enumerate() {
@@ -155,7 +158,7 @@ fn listeners(out: &mut String, all: &[ListenerView]) {
         row(out, label("Not open", index), &at);
     }
     for (index, listener) in open.into_iter().enumerate() {
-        let label = label("Listens at", index);
+        let label = label(if in_force { "Listens at" } else { "Planned at" }, index);
         let to = listener.to.as_deref().map(|pool| format!(" → {pool}")).unwrap_or_default();
         row(out, label, &format!("{}{to}", listener_at(&listener.listener, &listener.hostnames)));
     }
@@ -195,7 +198,8 @@ pub(super) fn listed_problems(out: &mut String, problems: &[ProblemView], told: 
 /// A load balancer.
 pub(super) fn load_balancer(view: &LoadBalancerView) -> String {
     let mut out = String::new();
-    let phase = view.phase.as_deref().unwrap_or("not looked at by a controller yet");
+    let phase = view.phase_text();
+    let phase = phase.as_deref().unwrap_or("not looked at by a controller yet");
     paragraph(&mut out, &format!("LoadBalancer {} ({}): {phase}", view.name, view.source));
     out.push('\n');
     if let Some(message) = &view.message {

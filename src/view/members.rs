@@ -21,6 +21,15 @@ pub(super) struct MemberView {
     pub(super) target: Option<String>,
 }
 
+const READY: &str = "Ready";
+
+impl MemberView {
+    /// Whether new connections may go to it.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state == READY
+    }
+}
+
 /// The members of all pools of these fragments, by the pool's name.
 pub(super) fn members(
     facts: &Facts,
@@ -52,7 +61,7 @@ pub(super) fn members(
 
 fn member_view(facts: &Facts, pool: &Pool, member: &Member) -> MemberView {
     let state = match member.state {
-        MemberState::Ready => "Ready",
+        MemberState::Ready => READY,
         MemberState::Draining => "Draining",
     };
     MemberView { address: member.address, state, target: target(facts, pool, member.address) }

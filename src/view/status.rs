@@ -54,6 +54,8 @@ pub(crate) struct LoadBalancerView {
     /// As in its status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) phase: Option<String>,
+    /// Whether its condition says that a listener is not open, or that a pool serves no client.
+    pub(super) degraded: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
     /// Host names take the place of unknown addresses.
@@ -368,6 +370,10 @@ impl LoadBalancerView {
             name: name.to_owned(),
             source: source(object),
             phase: status.phase.map(|phase| format!("{phase:?}")),
+            degraded: status
+                .conditions
+                .iter()
+                .any(|it| it.type_ == names::CONDITION_DEGRADED && it.status == "True"),
             message: status.message,
             addresses: Point::all(&planner.addresses(planned), &hostnames),
             waits: facts
@@ -399,6 +405,12 @@ impl LoadBalancerView {
         let problems = self.announcing.iter().flat_map(|it| it.problems(facts, named));
         self.unannounced = problems.collect();
         self
+    }
+
+    /// Its phase, and whether it is degraded.
+    pub(super) fn phase_text(&self) -> Option<String> {
+        let degraded = if self.degraded { ", degraded" } else { "" };
+        self.phase.as_ref().map(|phase| format!("{phase}{degraded}"))
     }
 
     /// How many consumers of a kind are on it.

@@ -67,7 +67,7 @@ fn table(all: &[LoadBalancerView]) -> Vec<Vec<String>> {
         rows.push(vec![
             lb.name.clone(),
             lb.source.clone(),
-            lb.phase.clone().unwrap_or_else(|| "-".to_owned()),
+            lb.phase_text().unwrap_or_else(|| "-".to_owned()),
             format!("{first}{more}"),
             lb.count(ConsumerKind::Service).to_string(),
             lb.count(ConsumerKind::Ingress).to_string(),

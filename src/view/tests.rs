@@ -5,6 +5,7 @@ mod announcing;
 mod difference;
 mod doctor;
 mod explain;
+mod missing;
 mod now;
 mod pools;
 mod programs;

@@ -1,6 +1,6 @@
 //! Addresses that cannot be had, or are taken away.
 
-use crate::patient::{is_well, lacks_an_address, suffers, words};
+use crate::patient::{Wrong, all_tell, is_well};
 use crate::stage::{
     Stage, TARGET, annotate, is_closed, leads_to, play, play_alone, start_controller, tcp,
 };
@@ -8,6 +8,7 @@ use bowline_core::outcome::Reason;
 use bowline_testing::{Bind, Dial, net, objects, unique};
 use serde_json::{Value, json};
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// Makes an AddressPool of these addresses, or changes it.
 async fn pool(stage: &Stage, name: &str, addresses: &[IpAddr]) {
@@ -34,7 +35,9 @@ fn a_service_that_gets_no_address_of_a_full_pool_is_told_and_gets_one_that_is_ad
         let (one, two) = (net::vip4(), net::vip4());
         let full = format!("pool-{}", unique());
         pool(stage, &full, &[one]).await;
+        let mut broken = Instant::now();
         for (name, backend) in [("first", &a), ("second", &b)] {
+            broken = Instant::now();
             stage.apply(service(stage, name, "bowline.dev/address-pool", &full)).await;
             stage.served_by(name, &[backend]).await;
             if name == "first" {
@@ -42,14 +45,17 @@ fn a_service_that_gets_no_address_of_a_full_pool_is_told_and_gets_one_that_is_ad
             }
         }
         is_well(stage, "service/first").await;
-        let found = lacks_an_address(stage, "service/second", Reason::PoolsExhausted).await;
-        assert!(found.message.contains(&full), "{found:?}");
-        stage.told("Service", "second", "PoolsExhausted").await;
+        let exhausted = Wrong {
+            kind: "Service",
+            name: "second",
+            reason: Reason::PoolsExhausted,
+            helps: "add addresses to a pool",
+        };
+        let told = all_tell(stage, exhausted, broken).await;
+        assert!(told.contains(&full), "{told}");
         let condition = ("False", "PoolsExhausted");
         crate::patient::says(stage, "Service", "second", "bowline.dev/Programmed", Some(condition))
             .await;
-        let printed = words(stage, "service/second").await;
-        assert!(printed.contains("What helps add addresses to a pool"), "{printed}");
         pool(stage, &full, &[one, two]).await;
         leads_to(&Dial::to(two, 5000), "b").await;
         leads_to(&Dial::to(one, 5000), "a").await;
@@ -69,9 +75,15 @@ fn a_service_is_told_that_the_pool_has_its_address_no_more() {
         leads_to(&Dial::to(old, 5000), "a").await;
         is_well(stage, "service/web").await;
         pool(stage, &name, &[new]).await;
-        let found = lacks_an_address(stage, "service/web", Reason::NotInPool).await;
-        assert!(found.message.contains(&old.to_string()), "{found:?}");
-        stage.told("Service", "web", "NotInPool").await;
+        let broken = Instant::now();
+        let outside = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::NotInPool,
+            helps: "ask for an address of a pool",
+        };
+        let told = all_tell(stage, outside, broken).await;
+        assert!(told.contains(&old.to_string()), "{told}");
         is_closed(&Dial::to(old, 5000)).await;
         // What helps: ask for an address of a pool.
         stage.apply(service(stage, "web", "bowline.dev/vip", &new.to_string())).await;
@@ -99,7 +111,14 @@ fn a_service_whose_dns_server_is_gone_is_told_and_served_at_the_address_that_it_
         leads_to(&Dial::to(at, 5000), "a").await;
         is_well(stage, "service/web").await;
         bind.stop();
-        let told = suffers(stage, "service/web", Reason::NameFailed).await;
+        let broken = Instant::now();
+        let failed = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::NameFailed,
+            helps: "reach its DNS server",
+        };
+        let told = all_tell(stage, failed, broken).await;
         assert!(told.contains(&format!("still assigned: {at}")), "{told}");
         let condition = ("False", "NameFailed");
         crate::patient::says(stage, "Service", "web", "AddressFromDNS", Some(condition)).await;

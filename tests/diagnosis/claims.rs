@@ -1,12 +1,13 @@
 //! Claims that wait.
 
-use crate::patient::{explain, is_well, suffers, words};
+use crate::patient::{Wrong, all_tell, explain, is_well};
 use crate::stage::{TARGET, annotate, is_closed, leads_to, play, tcp};
 use bowline_core::binder::ClaimReason;
 use bowline_core::outcome::Reason;
 use bowline_core::remedy;
 use bowline_testing::{eventually, objects};
 use serde_json::json;
+use std::time::Instant;
 
 #[test]
 fn a_service_whose_claim_names_a_class_that_is_gone_is_led_to_the_remedy() {
@@ -23,13 +24,17 @@ fn a_service_whose_claim_names_a_class_that_is_gone_is_led_to_the_remedy() {
         let mut service = objects::service("web", "", &[(5000, TARGET)]);
         service["metadata"]["annotations"] = json!({});
         annotate(&mut service, "bowline.dev/load-balancer-claim", "mine");
+        let broken = Instant::now();
         stage.apply(service.clone()).await;
         stage.served_by("web", &[&a]).await;
         is_closed(&stage.dial(5000)).await;
-        suffers(stage, "service/web", Reason::ClaimNotBound).await;
-        stage.told("Service", "web", "ClaimNotBound").await;
-        let printed = words(stage, "service/web").await;
-        assert!(printed.contains("`bowline explain lbc/NAME`"), "{printed}");
+        let unbound = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::ClaimNotBound,
+            helps: "`bowline explain lbc/NAME`",
+        };
+        all_tell(stage, unbound, broken).await;
         // What helps: see why the claim waits.
         let explained = eventually("the claim is explained", || async {
             let explained = explain(stage, "lbc/mine").await;

@@ -1,18 +1,19 @@
 //! A disk that is full.
 
 use crate::patient::{is_well, status_says, suffers_from_role};
+use crate::programs::kill_all_of;
 use crate::stage::{PROGRAM, Stage, agent_kubeconfig, is_closed, leads_to, play_with, tcp};
 use bowline_core::remedy::RoleProblem;
 use bowline_testing::Bowline;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// Starts the agent anew with HAProxy's files on a small disk of its own, which only its process sees; returns the folder.
-async fn on_a_small_disk(stage: &mut Stage) -> PathBuf {
+async fn on_a_small_disk(stage: &mut Stage, folder: &Path) -> PathBuf {
     let scratch = stage.cluster.scratch();
-    let folder = scratch.join("haproxy");
-    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::create_dir(folder).expect("a folder");
     let folder = folder.display().to_string();
     let program = scratch.join("bowline-on-a-small-disk");
     let mounted =
@@ -37,6 +38,18 @@ async fn on_a_small_disk(stage: &mut Stage) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{folder}", stage.agent.process.id()))
 }
 
+/// A program outlives an agent that is killed: it is ended with the test.
+#[derive(Default)]
+struct Left(Mutex<Option<PathBuf>>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        if let Some(folder) = self.0.lock().ok().and_then(|mut it| it.take()) {
+            kill_all_of(&folder);
+        }
+    }
+}
+
 #[test]
 fn an_agent_that_cannot_write_its_files_is_told_with_the_cause_and_writes_them_once_there_is_space()
 {
@@ -45,8 +58,11 @@ fn an_agent_that_cannot_write_its_files_is_told_with_the_cause_and_writes_them_o
     let args = |_: &str| {
         ["--driver", "haproxy", "--exec", "--haproxy-folder", &first].map(str::to_owned).to_vec()
     };
+    let left = Left::default();
     play_with(&args, async |stage| {
-        let disk = on_a_small_disk(stage).await;
+        let own = stage.cluster.scratch().join("haproxy");
+        *left.0.lock().expect("no panic") = Some(own.clone());
+        let disk = on_a_small_disk(stage, &own).await;
         let (a, b) = (tcp("a").await, tcp("b").await);
         stage.service("web", 5000, &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;

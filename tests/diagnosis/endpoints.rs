@@ -1,6 +1,6 @@
 //! Endpoints that are gone, or do not answer.
 
-use crate::patient::{is_well, load_balancer_is, says, suffers};
+use crate::patient::{Wrong, all_tell, explain, is_well, load_balancer_is, says};
 use crate::stage::{TARGET, answers, http, is_closed, lead_to, leads_to, play, serves, tcp};
 use bowline_core::outcome::Reason;
 use bowline_core::pool_health::GAP;
@@ -20,16 +20,22 @@ fn a_service_is_told_that_none_of_its_endpoints_answers_and_that_they_do_again()
         is_well(stage, "service/web").await;
         load_balancer_is(stage, "Running", false).await;
         a.kill().await;
+        let broken = Instant::now();
         // The proxy learns of it from connections of clients.
         let dial = stage.dial(5000);
         for _ in 0..10 {
             assert!(dial.line().await.is_err(), "nobody answers");
         }
-        let told = suffers(stage, "service/web", Reason::EndpointsDown).await;
+        let down = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::EndpointsDown,
+            helps: "see that the Pods listen at the target port",
+        };
+        let told = all_tell(stage, down, broken).await;
         assert!(told.contains(&at.to_string()) && told.contains(&stage.namespace), "{told}");
         says(stage, "Service", "web", DEGRADED, Some(("True", "EndpointsDown"))).await;
         says(stage, "Service", "web", "bowline.dev/Programmed", Some(("True", "Programmed"))).await;
-        stage.told("Service", "web", "EndpointsDown").await;
         load_balancer_is(stage, "Running", true).await;
         // What helps: the Pods listen again.
         let _a = Backend::tcp("a", at.ip(), TARGET).await;
@@ -49,11 +55,18 @@ fn a_service_is_told_which_of_its_endpoints_does_not_answer_and_the_load_balance
         stage.service("web", 5000, &[&a, &b]).await;
         lead_to(&stage.dial(5000), &["a", "b"]).await;
         b.kill().await;
+        let broken = Instant::now();
         let dial = stage.dial(5000);
         for _ in 0..20 {
             assert_eq!(dial.line().await.expect("an answer").name, "a");
         }
-        let told = suffers(stage, "service/web", Reason::EndpointsFailing).await;
+        let failing = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::EndpointsFailing,
+            helps: "see that the Pods listen at the target port",
+        };
+        let told = all_tell(stage, failing, broken).await;
         assert!(told.starts_with("1 of 2") && told.contains(&at.to_string()), "{told}");
         says(stage, "Service", "web", DEGRADED, Some(("True", "EndpointsFailing"))).await;
         load_balancer_is(stage, "Running", false).await;
@@ -70,15 +83,38 @@ fn a_service_without_a_ready_endpoint_is_told_so_until_it_has_one() {
         stage.service("web", 5000, &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
         stage.endpoints("web", &[]).await;
+        let broken = Instant::now();
         is_closed(&stage.dial(5000)).await;
-        suffers(stage, "service/web", Reason::NoEndpoints).await;
+        let empty = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::NoEndpoints,
+            helps: "see why no Pod is ready",
+        };
+        all_tell(stage, empty, broken).await;
         says(stage, "Service", "web", DEGRADED, Some(("True", "NoEndpoints"))).await;
-        stage.told("Service", "web", "NoEndpoints").await;
         load_balancer_is(stage, "Running", true).await;
         stage.served_by("web", &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
         load_balancer_is(stage, "Running", false).await;
+    });
+}
+
+/// The Pods of a new Service need time to start, so statuses and Events wait some seconds. A person who asks is not
+/// kept waiting.
+#[test]
+fn a_new_service_without_endpoints_is_explained_at_once() {
+    play(async |stage| {
+        stage.service("web", 5000, &[]).await;
+        stage.has_addresses("Service", "web", &[stage.vip]).await;
+        is_closed(&stage.dial(5000)).await;
+        let explained = explain(stage, "service/web").await;
+        assert_eq!(explained["problems"][0]["reason"], "NoEndpoints", "{explained}");
+        let a = tcp("a").await;
+        stage.served_by("web", &[&a]).await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
     });
 }
 
@@ -92,10 +128,16 @@ fn an_ingress_that_answers_503_is_told_that_its_backend_has_no_ready_endpoint() 
         serves(&dial, "web.example", "/", "web").await;
         is_well(stage, "ingress/web").await;
         stage.endpoints("web", &[]).await;
+        let broken = Instant::now();
         answers(&dial, "web.example", "/", 503).await;
-        let told = suffers(stage, "ingress/web", Reason::NoEndpoints).await;
+        let empty = Wrong {
+            kind: "Ingress",
+            name: "web",
+            reason: Reason::NoEndpoints,
+            helps: "see why no Pod is ready",
+        };
+        let told = all_tell(stage, empty, broken).await;
         assert!(told.contains(&format!("Service {}/web", stage.namespace)), "{told}");
-        stage.told("Ingress", "web", "NoEndpoints").await;
         stage.served_by("web", &[&web]).await;
         serves(&dial, "web.example", "/", "web").await;
         is_well(stage, "ingress/web").await;

@@ -1,11 +1,12 @@
 //! A leader that is gone, and what leaders are started with.
 
-use crate::patient::{is_well, run, status_says, suffers, suffers_from_role, words};
+use crate::patient::{Wrong, all_tell, is_well, run, status_says, suffers_from_role, words};
 use crate::stage::{Stage, annotate, is_closed, leads_to, play_alone, start_controller, tcp};
 use bowline_core::outcome::Reason;
 use bowline_core::remedy::RoleProblem;
 use bowline_testing::objects;
 use serde_json::json;
+use std::time::Instant;
 
 #[test]
 fn a_service_that_no_leader_plans_is_told_so_while_others_are_served() {
@@ -58,13 +59,18 @@ fn a_service_without_a_load_balancer_is_told_that_the_default_one_is_gone() {
         is_well(stage, "service/first").await;
         stage.delete("Service", "first").await;
         stage.cluster.delete("LoadBalancer", "", "main").await;
+        let broken = Instant::now();
         stage.apply(plain("web", 5000)).await;
         stage.served_by("web", &[&a]).await;
-        let told = suffers(stage, "service/web", Reason::LoadBalancerNotFound).await;
+        let gone = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::LoadBalancerNotFound,
+            helps: "name a load balancer that exists",
+        };
+        let told = all_tell(stage, gone, broken).await;
         assert!(told.contains("\"main\"") && told.contains("the default one is missing"), "{told}");
         is_closed(&stage.dial(5000)).await;
-        stage.told("Service", "web", "LoadBalancerNotFound").await;
-        status_says(stage, "LoadBalancerNotFound").await;
         let note = run(stage, &["explain", "service/web", "-n", &stage.namespace]).await;
         assert!(note.contains("--default-load-balancer"), "{note}");
         // What helps: name one that exists.

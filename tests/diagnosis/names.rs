@@ -1,23 +1,35 @@
 //! Names that lead nowhere, and what others have already.
 
-use crate::patient::{is_well, suffers};
-use crate::stage::{annotate, http, leads_to, play, serves, tcp};
+use crate::patient::{Wrong, all_tell, is_well, words};
+use crate::stage::{annotate, answers, http, is_closed, leads_to, play, serves, tcp};
 use bowline_core::outcome::Reason;
-use bowline_testing::objects;
+use bowline_testing::{Authority, objects};
 use serde_json::json;
+use std::time::Instant;
 
 #[test]
 fn a_service_that_names_no_load_balancer_that_exists_is_told_and_served_once_it_does() {
     play(async |stage| {
         let a = tcp("a").await;
         let mut service = objects::service("web", "nosuch", &[(5000, 8080)]);
-        annotate(&mut service, "bowline.dev/load-balancer", "nosuch");
+        // A slip of one letter: what is meant is named, and the test takes it from there.
+        let slip = format!("{}x", stage.lb);
+        annotate(&mut service, "bowline.dev/load-balancer", &slip);
+        let broken = Instant::now();
         stage.apply(service).await;
         stage.served_by("web", &[&a]).await;
-        let told = suffers(stage, "service/web", Reason::LoadBalancerNotFound).await;
-        assert!(told.contains("\"nosuch\""), "{told}");
-        stage.told("Service", "web", "LoadBalancerNotFound").await;
-        let right = json!({"metadata": {"annotations": {"bowline.dev/load-balancer": stage.lb}}});
+        is_closed(&stage.dial(5000)).await;
+        let nowhere = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::LoadBalancerNotFound,
+            helps: "name a load balancer that exists",
+        };
+        let told = all_tell(stage, nowhere, broken).await;
+        let meant = told.split("did you mean ").nth(1).expect("a name");
+        let meant = meant.trim_matches(['"', '?']);
+        assert!(told.contains(&format!("{slip:?}")), "{told}");
+        let right = json!({"metadata": {"annotations": {"bowline.dev/load-balancer": meant}}});
         stage.patch("Service", "web", right).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
@@ -30,10 +42,23 @@ fn a_service_with_the_port_of_another_is_told_and_served_at_another_port() {
         let (a, b) = (tcp("a").await, tcp("b").await);
         stage.service("first", 5000, &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
+        let broken = Instant::now();
         stage.service("second", 5000, &[&b]).await;
-        suffers(stage, "service/second", Reason::PortTaken).await;
-        stage.told("Service", "second", "PortTaken").await;
+        let taken = Wrong {
+            kind: "Service",
+            name: "second",
+            reason: Reason::PortTaken,
+            helps: "use another port",
+        };
+        let told = all_tell(stage, taken, broken).await;
+        assert!(told.contains(&format!("{}/first", stage.namespace)), "{told}");
+        leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/first").await;
+        let printed = words(stage, "service/second").await;
+        assert!(
+            printed.contains(&format!("no consumer of {} has 5001/TCP", stage.lb)),
+            "{printed}"
+        );
         stage.service("second", 5001, &[&b]).await;
         leads_to(&stage.dial(5001), "b").await;
         is_well(stage, "service/second").await;
@@ -44,9 +69,16 @@ fn a_service_with_the_port_of_another_is_told_and_served_at_another_port() {
 fn an_ingress_with_a_backend_that_does_not_exist_is_told_and_served_once_it_does() {
     play(async |stage| {
         let web = http("web").await;
+        let broken = Instant::now();
         stage.ingress("web", &[("web.example", "/", "Prefix", "web")]).await;
-        suffers(stage, "ingress/web", Reason::BackendNotFound).await;
-        stage.told("Ingress", "web", "BackendNotFound").await;
+        answers(&stage.dial(80), "web.example", "/", 503).await;
+        let missing = Wrong {
+            kind: "Ingress",
+            name: "web",
+            reason: Reason::BackendNotFound,
+            helps: "create the Service",
+        };
+        all_tell(stage, missing, broken).await;
         stage.behind("web", &[&web]).await;
         serves(&stage.dial(80), "web.example", "/", "web").await;
         is_well(stage, "ingress/web").await;
@@ -66,13 +98,30 @@ fn an_ingress_with_a_broken_certificate_is_told_and_served_over_tls_once_it_is_w
         let mut ingress =
             objects::ingress("web", &stage.lb, &[("web.example", "/", "Prefix", "web")]);
         ingress["spec"]["tls"] = json!([{"hosts": ["web.example"], "secretName": "web"}]);
+        let broken = Instant::now();
         stage.apply(ingress).await;
-        suffers(stage, "ingress/web", Reason::BadCertificate).await;
-        stage.told("Ingress", "web", "BadCertificate").await;
+        let authority = Authority::new();
+        let secure = stage.dial(443).tls(&authority.trusted(&[]), "web.example");
+        let bad = Wrong {
+            kind: "Ingress",
+            name: "web",
+            reason: Reason::BadCertificate,
+            helps: "put a PEM certificate",
+        };
+        all_tell(stage, bad, broken).await;
+        secure.get("web.example", "/").await.expect_err("no handshake");
         stage.delete("Secret", "web").await;
-        suffers(stage, "ingress/web", Reason::SecretNotFound).await;
-        let made = bowline_testing::Authority::new().issue(&["web.example"]);
-        stage.apply(objects::tls_secret("web", &made)).await;
+        let broken = Instant::now();
+        let missing = Wrong {
+            kind: "Ingress",
+            name: "web",
+            reason: Reason::SecretNotFound,
+            helps: "create the Secret",
+        };
+        all_tell(stage, missing, broken).await;
+        secure.get("web.example", "/").await.expect_err("no handshake");
+        stage.apply(objects::tls_secret("web", &authority.issue(&["web.example"]))).await;
+        serves(&secure, "web.example", "/", "web").await;
         is_well(stage, "ingress/web").await;
     });
 }

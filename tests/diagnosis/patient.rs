@@ -2,7 +2,7 @@
 
 use crate::stage::{PROGRAM, Stage};
 use bowline_core::outcome::Reason;
-use bowline_core::remedy::{self, RoleProblem};
+use bowline_core::remedy::RoleProblem;
 use bowline_testing::eventually;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -66,16 +66,65 @@ pub(crate) async fn problems(stage: &Stage, object: &str) -> Vec<Found> {
     all.iter().map(found).collect()
 }
 
-/// Waits until `explain` names this problem of an object with its remedy, and returns its message.
-pub(crate) async fn suffers(stage: &Stage, object: &str, reason: Reason) -> String {
-    let what = remedy::of(reason).map(|it| it.what.to_owned());
-    assert!(what.is_some(), "{reason} has no remedy");
-    let found = finds(stage, object, &reason.to_string(), SOON).await;
-    assert_eq!(found.remedy, what, "{reason}");
+/// What is wrong with a Service or Ingress of the stage, and the words of the printed remedy that the test follows.
+pub(crate) struct Wrong<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) reason: Reason,
+    pub(crate) helps: &'a str,
+}
+
+/// Waits until `explain`, the status, an Event and, of a Service, a condition agree on what is wrong, no longer than ten
+/// seconds after it was broken. Returns the message. What is wrong with the load balancer of several consumers is said of it
+/// once by the status.
+pub(crate) async fn all_tell(stage: &Stage, wrong: Wrong<'_>, broken: Instant) -> String {
+    let Wrong { kind, name, reason, helps } = wrong;
+    let object = format!("{}/{name}", kind.to_lowercase());
+    let found = finds(stage, &object, &reason.to_string(), SOON).await;
+    let printed = words(stage, &object).await;
+    assert!(printed.contains("What helps") && printed.contains(helps), "{helps:?}: {printed}");
+    stage.told(kind, name, &reason.to_string()).await;
+    if kind == "Service" {
+        has_condition(stage, name, reason, &found.message).await;
+    }
+    let who = format!("{kind} {}/{name}", stage.namespace);
+    eventually(&format!("the status names {reason} of {who}"), || async {
+        let status = run(stage, &["status"]).await;
+        let line = status.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lb = &stage.lb;
+        let said = match reason {
+            Reason::LoadBalancerDeleting => {
+                format!("{lb}: it is being deleted; consumers in {} still use it", stage.namespace)
+            }
+            Reason::BindFailed if kind == "Ingress" => {
+                format!("LoadBalancer {lb} on {lb}: {reason}: ")
+            }
+            _ => format!("{who} on {lb}: {reason}: "),
+        };
+        let said = [said, format!("{who}: {reason}: ")];
+        if said.iter().any(|it| line.contains(it)) { Ok(()) } else { Err(status) }
+    })
+    .await;
+    assert!(broken.elapsed() <= SOON, "{reason} was told everywhere after {:?}", broken.elapsed());
     found.message
 }
 
-/// The same for a problem of the leader or the agents that an ended Lease tells.
+/// Waits until a condition of a Service has this reason, or its message this sentence.
+async fn has_condition(stage: &Stage, name: &str, reason: Reason, message: &str) {
+    eventually(&format!("a condition of Service {name} tells {reason}"), || async {
+        let service = stage.read("Service", name).await;
+        let all = service["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let tells = |it: &Value| {
+            let said = it["message"].as_str().unwrap_or_default();
+            it["reason"] == reason.to_string() || said.contains(message)
+        };
+        if all.iter().any(tells) { Ok(()) } else { Err(service["status"].to_string()) }
+    })
+    .await;
+}
+
+/// Waits until `explain` names a problem of the leader or the agents, some of which only an ended Lease tells, with its
+/// remedy. Returns its message.
 pub(crate) async fn suffers_from_role(stage: &Stage, object: &str, problem: RoleProblem) -> String {
     let within = match problem {
         RoleProblem::NoLeader | RoleProblem::AgentSilent => LEASE + SOON,
@@ -101,18 +150,26 @@ pub(crate) async fn finds(stage: &Stage, object: &str, reason: &str, within: Dur
     found
 }
 
-/// The same, with some remedy: of addresses, it depends on what each pool says.
-pub(crate) async fn lacks_an_address(stage: &Stage, object: &str, reason: Reason) -> Found {
-    let found = finds(stage, object, &reason.to_string(), SOON).await;
-    assert!(found.remedy.is_some(), "{found:?}");
-    found
-}
-
-/// Waits until `explain` finds nothing wrong with an object.
+/// Waits until `explain`, the status and the conditions find nothing wrong with a Service or Ingress of the stage.
 pub(crate) async fn is_well(stage: &Stage, object: &str) {
+    let (kind, name) = object.split_once('/').expect("a kind and a name");
+    let kind = if kind == "service" { "Service" } else { "Ingress" };
+    let who = format!("{kind} {}/{name}", stage.namespace);
     eventually(&format!("{object} is well"), || async {
         let found = problems(stage, object).await;
-        if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
+        if !found.is_empty() {
+            return Err(format!("{found:?}"));
+        }
+        let status = run(stage, &["status"]).await;
+        let line = status.split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.contains(&format!("- {who}: ")) || line.contains(&format!("- {who} on ")) {
+            return Err(status);
+        }
+        let object = stage.read(kind, name).await;
+        let of = |type_| condition(&object, type_).map(|(status, _)| status);
+        let (programmed, degraded) = (of("bowline.dev/Programmed"), of("bowline.dev/Degraded"));
+        let good = programmed.as_deref() == Some("True") && degraded.is_none();
+        if good || kind == "Ingress" { Ok(()) } else { Err(object["status"].to_string()) }
     })
     .await;
 }
@@ -145,8 +202,18 @@ pub(crate) async fn says(
     .await;
 }
 
-/// Waits until the load balancer of the stage has this phase, and is degraded or not.
+/// Waits until the load balancer of the stage has this phase, and is degraded or not, and the status says so.
 pub(crate) async fn load_balancer_is(stage: &Stage, phase: &str, degraded: bool) {
+    eventually(&format!("the status says {phase}, degraded: {degraded}"), || async {
+        let text = run(stage, &["status", "-o", "json"]).await;
+        let status: Value = serde_json::from_str(&text).expect("JSON");
+        let all = status["loadBalancers"].as_array().cloned().unwrap_or_default();
+        let same = |it: &Value| {
+            it["name"] == *stage.lb && it["phase"] == phase && it["degraded"] == degraded
+        };
+        if all.iter().any(same) { Ok(()) } else { Err(text) }
+    })
+    .await;
     let degraded = if degraded { "True" } else { "False" };
     eventually(&format!("the load balancer is {phase}, degraded: {degraded}"), || async {
         let object = stage.cluster.read("LoadBalancer", "", &stage.lb).await;

@@ -1,7 +1,7 @@
 //! HAProxy and nginx in place of the built-in proxy: what they serve and do not serve is told in the same words, and
 //! so is a program that is killed or cannot start.
 
-use crate::patient::{explain, is_well, load_balancer_is, problems, says, suffers};
+use crate::patient::{Wrong, all_tell, explain, is_well, load_balancer_is, problems, says};
 use crate::stage::{Stage, TARGET, leads_to, play_with, tcp};
 use bowline_core::outcome::Reason;
 use bowline_testing::{Backend, eventually};
@@ -10,6 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::time::Instant;
 
 const DEGRADED: &str = "bowline.dev/Degraded";
 const PROGRAMMED: &str = "bowline.dev/Programmed";
@@ -58,38 +59,43 @@ impl Program {
         [&all[..], &own, &often].concat()
     }
 
-    /// The pids of its processes, the masters first.
-    fn processes(self, lb: &str) -> Vec<u32> {
-        let folder = self.folder(lb).display().to_string();
-        let read = |pid: u32, file: &str| {
-            let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        let all = std::fs::read_dir("/proc").expect("/proc").flatten();
-        let all: Vec<u32> = all.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect();
-        let named = |pid: &u32| {
-            let line = read(*pid, "cmdline");
-            // The agent names the folder, too.
-            line.contains(&format!("{folder}/")) && !line.contains("--driver")
-        };
-        let mut found: Vec<_> = all.iter().copied().filter(named).collect();
-        let parent = |pid: u32| {
-            let status = read(pid, "status");
-            status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
-        };
-        let masters = found.clone();
-        found.extend(all.into_iter().filter(|pid| {
-            !masters.contains(pid) && parent(*pid).is_some_and(|it| masters.contains(&it))
-        }));
-        found
-    }
-
     /// Ends all of its processes without a word.
     fn kill(self, lb: &str) {
-        for pid in self.processes(lb) {
-            // A worker may end with its master.
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
-        }
+        kill_all_of(&self.folder(lb));
+    }
+}
+
+/// The pids of the processes of HAProxy or nginx with files in this folder, the masters first.
+fn processes(folder: &Path) -> Vec<u32> {
+    let folder = folder.display().to_string();
+    let read = |pid: u32, file: &str| {
+        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let all = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let all: Vec<u32> = all.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect();
+    let named = |pid: &u32| {
+        let line = read(*pid, "cmdline");
+        // The agent names the folder, too.
+        line.contains(&format!("{folder}/")) && !line.contains("--driver")
+    };
+    let mut found: Vec<_> = all.iter().copied().filter(named).collect();
+    let parent = |pid: u32| {
+        let status = read(pid, "status");
+        status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok())
+    };
+    let masters = found.clone();
+    found.extend(all.into_iter().filter(|pid| {
+        !masters.contains(pid) && parent(*pid).is_some_and(|it| masters.contains(&it))
+    }));
+    found
+}
+
+/// Ends all of these processes without a word.
+pub(crate) fn kill_all_of(folder: &Path) {
+    for pid in processes(folder) {
+        // A worker may end with its master.
+        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
     }
 }
 
@@ -124,15 +130,21 @@ fn a_service_is_told_that_none_of_its_endpoints_answers(program: Program) {
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
         a.kill().await;
+        let broken = Instant::now();
         let dial = stage.dial(5000);
         for _ in 0..10 {
             assert!(dial.line().await.is_err(), "nobody answers");
         }
-        let told = suffers(stage, "service/web", Reason::EndpointsDown).await;
+        let down = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::EndpointsDown,
+            helps: "see that the Pods listen at the target port",
+        };
+        let told = all_tell(stage, down, broken).await;
         assert!(told.contains(&at.to_string()) && told.contains(&stage.namespace), "{told}");
         says(stage, "Service", "web", DEGRADED, Some(("True", "EndpointsDown"))).await;
         says(stage, "Service", "web", PROGRAMMED, Some(("True", "Programmed"))).await;
-        stage.told("Service", "web", "EndpointsDown").await;
         load_balancer_is(stage, "Running", true).await;
         // What helps: the Pods listen again.
         let _a = Backend::tcp("a", at.ip(), TARGET).await;
@@ -159,10 +171,16 @@ fn a_service_is_told_that_its_port_is_taken(program: Program) {
         stage.service("other", 6000, &[&b]).await;
         leads_to(&stage.dial(6000), "b").await;
         let taken = TcpListener::bind((stage.vip, 5000)).expect("take the port");
+        let broken = Instant::now();
         stage.service("web", 5000, &[&a]).await;
-        let told = suffers(stage, "service/web", Reason::BindFailed).await;
+        let shut = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::BindFailed,
+            helps: "stop the process that has the port",
+        };
+        let told = all_tell(stage, shut, broken).await;
         assert!(told.contains(":5000"), "{told}");
-        stage.told("Service", "web", "BindFailed").await;
         says(stage, "Service", "web", PROGRAMMED, Some(("False", "BindFailed"))).await;
         load_balancer_is(stage, "Running", true).await;
         is_well(stage, "service/other").await;

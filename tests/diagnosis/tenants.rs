@@ -1,6 +1,6 @@
 //! What an administrator takes away from tenants, and what a tenant may not do.
 
-use crate::patient::{is_well, says, status_says, suffers};
+use crate::patient::{Wrong, all_tell, is_well, says};
 use crate::stage::{
     TARGET, agent_kubeconfig, annotate, is_closed, leads_to, play, start_agent, tcp,
 };
@@ -8,6 +8,7 @@ use bowline_core::outcome::Reason;
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Dial, net, unique};
 use serde_json::json;
+use std::time::Instant;
 
 #[test]
 fn a_service_of_a_namespace_that_is_shut_out_is_told_and_served_once_it_is_let_in() {
@@ -15,13 +16,18 @@ fn a_service_of_a_namespace_that_is_shut_out_is_told_and_served_once_it_is_let_i
         let shut = json!({"spec": {"allowedNamespaces": {"from": "None"}}});
         stage.cluster.patch("LoadBalancer", "", &stage.lb, &shut).await;
         let a = tcp("a").await;
+        let broken = Instant::now();
         stage.service("web", 5000, &[&a]).await;
         is_closed(&stage.dial(5000)).await;
-        suffers(stage, "service/web", Reason::NotAllowed).await;
-        stage.told("Service", "web", "NotAllowed").await;
+        let shut_out = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::NotAllowed,
+            helps: "open the load balancer to the namespace",
+        };
+        all_tell(stage, shut_out, broken).await;
         let programmed = "bowline.dev/Programmed";
         says(stage, "Service", "web", programmed, Some(("False", "NotAllowed"))).await;
-        status_says(stage, &format!("{}/web on {}: NotAllowed", stage.namespace, stage.lb)).await;
         // What helps: open the load balancer to the namespace.
         let open = json!({"spec": {"allowedNamespaces": {"from": "All"}}});
         stage.cluster.patch("LoadBalancer", "", &stage.lb, &open).await;
@@ -38,8 +44,14 @@ fn a_service_is_told_that_its_load_balancer_is_being_deleted_and_moves_without_a
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
         stage.cluster.kubectl(&["delete", "lb", &stage.lb, "--wait=false"], "").ok();
-        suffers(stage, "service/web", Reason::LoadBalancerDeleting).await;
-        stage.told("Service", "web", "LoadBalancerDeleting").await;
+        let broken = Instant::now();
+        let leaving = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::LoadBalancerDeleting,
+            helps: "name another load balancer",
+        };
+        all_tell(stage, leaving, broken).await;
         leads_to(&stage.dial(5000), "a").await;
         // What helps: name another load balancer.
         let (other, vip) = (format!("lb-{}", unique()), net::vip4());
@@ -64,12 +76,18 @@ fn a_service_with_an_endpoint_that_leads_back_to_the_load_balancer_is_told_that_
     play(async |stage| {
         let a = tcp("a").await;
         let here = Endpoint::ready(stage.vip);
+        let broken = Instant::now();
         stage.apply(objects::service("web", &stage.lb, &[(5000, TARGET)])).await;
         stage.endpoints("web", &[here]).await;
         is_closed(&stage.dial(5000)).await;
-        let told = suffers(stage, "service/web", Reason::MemberRefused).await;
+        let refused = Wrong {
+            kind: "Service",
+            name: "web",
+            reason: Reason::MemberRefused,
+            helps: "correct the EndpointSlice",
+        };
+        let told = all_tell(stage, refused, broken).await;
         assert!(told.contains(&stage.vip.to_string()), "{told}");
-        stage.told("Service", "web", "MemberRefused").await;
         // What helps: correct the EndpointSlice.
         stage.served_by("web", &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;

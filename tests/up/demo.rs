@@ -203,7 +203,11 @@ fn explain_status_and_plan_read_a_running_cluster_also_with_the_right_to_read_al
             .output()
             .expect("run bowline");
         assert_eq!(missing.status.code(), Some(1));
-        assert!(said(&missing).contains("there is no Service default/none"), "{}", said(&missing));
+        assert!(
+            said(&missing).contains("there is no Service \"none\" in namespace \"default\""),
+            "{}",
+            said(&missing)
+        );
         assert_eq!(server.stop(), Some(0));
     });
 }

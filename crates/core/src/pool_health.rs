@@ -134,28 +134,25 @@ impl Watched {
     }
 
     fn refusal(&self) -> Option<Refusal> {
-        let ServicePortRef { namespace, name, port, .. } = &self.service;
-        let port = if port.is_empty() { String::new() } else { format!(" port {port}") };
+        let (service, port) = names(&self.service);
         let (reason, message) = match &self.state {
             State::Good => return None,
             State::Empty => {
-                let message = format!(
-                    "Service {namespace}/{name}{port} has no ready endpoint, so clients get no answer"
-                );
-                (Reason::NoEndpoints, message)
+                let problem = no_endpoints(&self.service);
+                let consumer = self.consumer.clone();
+                return Some(Refusal { consumer, problem, extent: Extent::Part });
             }
             State::Failing(failing, ready, named) => {
                 let some: Vec<_> = named.iter().map(ToString::to_string).collect();
                 let (some, more) =
                     (some.join(", "), if *failing > named.len() { ", …" } else { "" });
                 if failing >= ready {
-                    let message = format!(
-                        "no endpoint of Service {namespace}/{name}{port} answers ({some}{more})"
-                    );
+                    let message =
+                        format!("no endpoint of Service {service}{port} answers ({some}{more})");
                     (Reason::EndpointsDown, message)
                 } else {
                     let message = format!(
-                        "{failing} of {ready} endpoints of Service {namespace}/{name}{port} do not answer: {some}{more}"
+                        "{failing} of {ready} endpoints of Service {service}{port} do not answer: {some}{more}"
                     );
                     (Reason::EndpointsFailing, message)
                 }
@@ -164,6 +161,21 @@ impl Watched {
         let problem = Problem::new(reason, message);
         Some(Refusal { consumer: self.consumer.clone(), problem, extent: Extent::Part })
     }
+}
+
+/// The Service of a pool, and its port with a space before it.
+fn names(service: &ServicePortRef) -> (String, String) {
+    let ServicePortRef { namespace, name, port, .. } = service;
+    let port = if port.is_empty() { String::new() } else { format!(" port {port}") };
+    (format!("{namespace}/{name}"), port)
+}
+
+/// What is wrong with a pool that has no ready member.
+pub fn no_endpoints(service: &ServicePortRef) -> Problem {
+    let (service, port) = names(service);
+    let message =
+        format!("Service {service}{port} has no ready endpoint, so clients get no answer");
+    Problem::new(Reason::NoEndpoints, message)
 }
 
 impl Health {

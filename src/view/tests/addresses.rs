@@ -319,7 +319,7 @@ fn a_service_with_an_address_of_its_own_on_a_load_balancer_listens_there() {
     let text = explained(lists, Subject::Service, "demo", "hello");
     assert!(text.starts_with("Service demo/hello is on load balancer local\n"), "{text}");
     assert!(
-        text.contains("  Listens at   203.0.113.2:8000/TCP → demo/hello port http\n"),
+        text.contains("  Planned at   203.0.113.2:8000/TCP → demo/hello port http\n"),
         "{text}"
     );
     // A draining address is still served.

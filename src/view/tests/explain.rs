@@ -216,3 +216,36 @@ fn what_is_recorded_stays_where_a_wish_cannot_be_read() {
     assert!(text.starts_with("Service demo/hello is on load balancer local\n"), "{text}");
     assert!(text.contains("- BadValue: "), "{text}");
 }
+
+#[test]
+fn a_service_whose_port_another_has_is_told_the_next_free_one() {
+    let mut lists = settled();
+    for (name, port) in [("next", 8001), ("late", 8000)] {
+        let ports = json!([{"port": port, "protocol": "TCP"}]);
+        let spec = json!({"type": "LoadBalancer", "ipFamilies": ["IPv4"], "ports": ports});
+        let mut wants = service(name, spec);
+        wants["metadata"]["creationTimestamp"] = json!("2029-06-01T00:00:00Z");
+        lists.services.push(object(wants));
+    }
+    let text = joined(&explained(lists, Subject::Service, "demo", "late"));
+    assert!(text.contains("PortTaken: port 8000/TCP of 127.0.0.1 belongs to"), "{text}");
+    let helps = "use another port, another address or another load balancer: no consumer of local has 8002/TCP";
+    assert!(text.contains(helps), "{text}");
+}
+
+#[test]
+fn a_service_is_told_at_once_that_it_has_no_ready_endpoint() {
+    let mut lists = settled();
+    lists.slices = vec![object(json!({
+        "metadata": {"namespace": "demo", "name": "a", "labels": {"kubernetes.io/service-name": "hello"}},
+        "addressType": "IPv4", "ports": [], "endpoints": [],
+    }))];
+    let text = joined(&explained(lists.clone(), Subject::Service, "demo", "hello"));
+    let told =
+        "NoEndpoints: Service demo/hello port http has no ready endpoint, so clients get no answer";
+    assert_eq!(text.matches(told).count(), 1, "{text}");
+    // Perhaps none may be read.
+    lists.slices.clear();
+    let text = joined(&explained(lists, Subject::Service, "demo", "hello"));
+    assert!(text.contains("Problems none"), "{text}");
+}

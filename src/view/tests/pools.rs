@@ -183,7 +183,7 @@ fn an_address_that_one_holder_leaves_is_still_had_by_the_other() {
     ];
     let text = explained(lists.clone(), Subject::Service, "demo", "stays");
     assert!(text.starts_with("Service demo/stays is on load balancer local\n"), "{text}");
-    assert!(text.contains("Listens at   203.0.113.1:8001/TCP"), "{text}");
+    assert!(text.contains("Planned at   203.0.113.1:8001/TCP"), "{text}");
     assert!(joined(&text).contains(", on load balancer local, shared with"), "{text}");
     let key = ObjectKey::new("demo", "stays");
     let view = Explanation::of(&facts(lists), Subject::Service, &key).expect("it exists");

@@ -23,7 +23,7 @@ fn applied() -> Value {
 fn local() -> Value {
     let listener = |port: u16, protocol: &str, serves: Value| json!({"address": "127.0.0.1", "port": port, "protocol": protocol, "serves": serves});
     json!({
-        "name": "local", "source": "builtin", "addresses": ["127.0.0.1"],
+        "name": "local", "source": "builtin", "degraded": false, "addresses": ["127.0.0.1"],
         "httpPort": 8080, "httpsPort": 8443, "allowedNamespaces": {"from": "All"},
         "listeners": [
             listener(8000, "TCP", json!({"pool": "service/demo/hello/http"})),
