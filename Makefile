@@ -28,7 +28,7 @@ AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo u
 
 # A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
 # start one for each test. Nextest knows no documentation tests. They need no build of their own, but libraries one after
-# another keep only one core busy, so all is built first. A test takes two places, or one if it mostly waits
+# another keep fewer cores busy, so all is built first. A test takes two places, or one if it mostly waits
 # (.config/nextest.toml): of tests that compute, six run at once on two cores.
 .PHONY: test
 test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
