@@ -8,5 +8,8 @@
 )]
 
 mod bgp;
+mod fabric;
+mod migrate;
 mod router;
 mod stage;
+mod traffic;
