@@ -8,8 +8,11 @@
 )]
 
 mod bgp;
+mod fabric;
 mod lan;
 mod links;
+mod migrate;
 mod router;
 mod stage;
 mod told;
+mod traffic;

@@ -65,7 +65,8 @@ impl Bird {
     }
 }
 
-fn find(program: &str) -> PathBuf {
+/// Where a program of BIRD is.
+pub(crate) fn find(program: &str) -> PathBuf {
     let folders = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"].map(Path::new);
     let mut found = folders.iter().map(|folder| folder.join(program)).filter(|it| it.is_file());
     found.next().unwrap_or_else(|| {

@@ -1,20 +1,20 @@
 //! What these tests stand on: a cluster with a controller, a speaker, and a router that it tells.
 
 use crate::router::Bird;
-use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Bowline, Cluster, Scratch, Stack, net};
+use bowline_testing::objects::{self, Endpoint, path};
+use bowline_testing::{Bowline, Call, Cluster, Flavour, Machine, Scratch, Stack, net};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 
-/// A cluster, the speaker of node `a`, and a router.
+/// A cluster, the speaker of node `a`, and a router; or only some of them.
 pub(crate) struct Site {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
-    pub(crate) _controller: Bowline,
-    pub(crate) router: Bird,
+    controller: Option<Bowline>,
+    router: Option<Bird>,
     scratch: Scratch,
 }
 
@@ -38,25 +38,71 @@ pub(crate) fn object(kind: &str, name: &str, spec: Value) -> Value {
 }
 
 impl Site {
-    /// Everything but the speaker. The BGPPeer `tor` is the router.
-    pub(crate) async fn new() -> Self {
+    /// A cluster without a controller.
+    pub(crate) async fn bare() -> Self {
         let cluster = Cluster::own(Stack::Dual).await;
         cluster.install(&deploy()).await;
-        let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
-        let args = ["--default-class"];
-        let mut controller =
-            Bowline::start(&cluster, Path::new(PROGRAM), &kubeconfig, "controller", &args);
-        controller.ready().await;
         let namespace = cluster.namespace().await;
-        let scratch = Scratch::new();
+        Self { cluster, namespace, controller: None, router: None, scratch: Scratch::new() }
+    }
+
+    /// Everything but the speaker. The BGPPeer `tor` is the router.
+    pub(crate) async fn new() -> Self {
+        let mut site = Self::bare().await;
+        site.start_controller(&["--default-class"]).await;
         let (tor, node) = (net::vip4(), net::vip4());
-        let router = Bird::start(&scratch, tor, node);
+        site.router = Some(Bird::start(&site.scratch, tor, node));
         let peer = json!({
             "peerAddress": tor, "peerASN": 64513, "myASN": 64512, "sourceAddress": node,
             "ebgpMultiHop": true, "connectTime": "1s",
         });
-        cluster.apply("", &object("BGPPeer", "tor", peer)).await;
-        Self { cluster, namespace, _controller: controller, router, scratch }
+        site.cluster.apply("", &object("BGPPeer", "tor", peer)).await;
+        site
+    }
+
+    pub(crate) fn router(&self) -> &Bird {
+        self.router.as_ref().expect("a router")
+    }
+
+    /// Ends the controller, if there is one, and starts one.
+    pub(crate) async fn start_controller(&mut self, args: &[&str]) {
+        drop(self.controller.take());
+        for rights in ["rbac/import-metallb.yaml", "rbac/speaker.yaml"] {
+            let wanted = rights.contains("speaker") || args.contains(&"--import-metallb");
+            if wanted && self.cluster.flavour() != Flavour::Embedded {
+                let file = deploy().join(rights).display().to_string();
+                self.cluster.kubectl(&["apply", "-f", &file], "").ok();
+            }
+        }
+        let kubeconfig = self.cluster.kubeconfig_of("bowline-controller").await;
+        let mut args = args.to_vec();
+        args.push("--leader-elect=false");
+        let program = Path::new(PROGRAM);
+        let mut controller =
+            Bowline::start(&self.cluster, program, &kubeconfig, "controller", &args);
+        controller.ready().await;
+        self.controller = Some(controller);
+    }
+
+    /// A node that is ready, with the label of its name.
+    pub(crate) async fn node(&self, name: &str) {
+        let labels = json!({"kubernetes.io/hostname": name});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        self.cluster.apply("", &node).await;
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let call = Call::new("PATCH", path("Node", "", name) + "/status")
+            .body("application/merge-patch+json", ready.to_string());
+        self.cluster.http(call).await.expect(200);
+    }
+
+    /// The speaker of a node that is a machine of its own. It is not waited for: its endpoint is on that machine.
+    pub(crate) fn speaker_on(&self, machine: &Machine, node: &str, kubeconfig: &Path) -> Bowline {
+        let sockets = self.scratch.path().join(node);
+        std::fs::create_dir_all(&sockets).expect("make a folder");
+        let sockets = sockets.display().to_string();
+        let args = ["--node-name", node, "--grace", "0", "--sockets", &sockets];
+        machine
+            .on(|| Bowline::start(&self.cluster, Path::new(PROGRAM), kubeconfig, "speaker", &args))
     }
 
     /// The speaker of a node.

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Everything about clusters needs the feature `cluster`. Without it, there is what the tests of one crate need:
-//! servers and clients of traffic, certificates, a network of its own, and processes that end with the test. It
+//! servers and clients of traffic, certificates, a network of its own, machines with links, routers, and processes that
+//! end with the test. It
 //! then builds no other crate of Bowline.
 //!
 //! Each test binary starts one server, which its tests share; each test has a client and namespaces of its own. A
@@ -21,6 +22,7 @@ mod backend;
 mod bind;
 mod certificate;
 mod dial;
+mod frr;
 mod janitor;
 mod machine;
 pub mod net;
@@ -60,6 +62,7 @@ pub use certificate::{Authority, Issued};
 #[cfg(feature = "cluster")]
 pub use cluster::{Access, Cluster, Flavour, Stack};
 pub use dial::{Answer, Dial, Io, Line, Request, Session, WebSocket, ask};
+pub use frr::Frr;
 #[cfg(feature = "cluster")]
 pub use http::{Call, Reply};
 pub use janitor::{Scratch, Service};

@@ -55,7 +55,7 @@ fn merged(selectors: &[LabelSelector]) -> Option<Vec<Conditions>> {
 fn conditions(selector: &LabelSelector) -> Option<Conditions> {
     label_selector(selector)?;
     let labels = selector.match_labels.iter().flatten();
-    let labels = labels.map(|(key, value)| condition(key, "In", &[value.clone()]));
+    let labels = labels.map(|(key, value)| condition(key, "In", std::slice::from_ref(value)));
     let mut all: Conditions =
         labels.chain(selector.match_expressions.iter().flatten().cloned()).collect();
     for condition in &mut all {
@@ -109,7 +109,7 @@ fn without(selector: &Conditions, other: &Conditions) -> Vec<Conditions> {
         piece.dedup();
         piece
     };
-    (0..other.len()).map(piece).filter(|it| is_possible(it)).collect()
+    (0..other.len()).map(piece).filter(is_possible).collect()
 }
 
 fn opposite(of: &LabelSelectorRequirement) -> LabelSelectorRequirement {
