@@ -10,6 +10,7 @@
 mod bgp;
 mod fabric;
 mod migrate;
+mod nodes;
 mod router;
 mod stage;
 mod traffic;
