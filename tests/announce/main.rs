@@ -14,3 +14,4 @@ mod nodes;
 mod router;
 mod stage;
 mod traffic;
+mod two_clusters;
