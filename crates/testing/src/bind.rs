@@ -3,9 +3,10 @@
 //! server.
 
 use crate::janitor::{Scratch, Service, on_path};
+use crate::machine::Machine;
 use crate::wait::until;
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -24,6 +25,7 @@ pub struct Bind {
     scratch: Scratch,
     program: PathBuf,
     address: SocketAddr,
+    machine: Option<Machine>,
     process: Option<Service>,
 }
 
@@ -31,6 +33,15 @@ impl Bind {
     /// Starts a BIND. It also has the zone `broken.test`, which it cannot load, so every name in it is
     /// SERVFAIL. Names of other domains are REFUSED.
     pub fn new() -> Self {
+        Self::start_at(free_port(), None)
+    }
+
+    /// The same on a machine of its own, at this address of it.
+    pub fn on(machine: &Machine, address: IpAddr) -> Self {
+        Self::start_at(SocketAddr::new(address, 53), Some(machine.clone()))
+    }
+
+    fn start_at(address: SocketAddr, machine: Option<Machine>) -> Self {
         let scratch = Scratch::new();
         // AppArmor may confine /usr/sbin/named and forbid the test's folder. A copy is not confined.
         let program = scratch.path().join("named");
@@ -40,9 +51,8 @@ impl Bind {
         assert!(copied.expect("run cp").success(), "copy named");
         program_at("nsupdate");
         scratch.write("example.test.db", ZONE);
-        let address = free_port();
         scratch.write("named.conf", &configuration(scratch.path(), address));
-        let mut bind = Self { scratch, program, address, process: None };
+        let mut bind = Self { scratch, program, address, machine, process: None };
         bind.start();
         bind
     }
@@ -57,7 +67,7 @@ impl Bind {
         self.stop();
         let file = self.scratch.path().join("named.conf").display().to_string();
         let args = ["-f", "-g", "-n", "1", "-c", &file].map(str::to_owned);
-        let mut process = self.scratch.spawn("named", &self.program, &args);
+        let mut process = self.there(|| self.scratch.spawn("named", &self.program, &args));
         until("named answers", || {
             process.assert_alive();
             let log = process.log();
@@ -90,14 +100,19 @@ impl Bind {
         self.update(&[format!("update delete {name}. {kind}")]);
     }
 
+    /// Runs something on its machine.
+    fn there<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        match &self.machine {
+            None => run(),
+            Some(machine) => machine.on(run),
+        }
+    }
+
     /// Runs several lines of `nsupdate` as one change.
     fn update(&self, changes: &[String]) {
-        let mut child = Command::new(program_at("nsupdate"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("start nsupdate");
+        let mut command = Command::new(program_at("nsupdate"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.there(|| command.spawn()).expect("start nsupdate");
         let (ip, port) = (self.address.ip(), self.address.port());
         let changes = changes.join("\n");
         let script =
@@ -140,14 +155,14 @@ fn free_port() -> SocketAddr {
 }
 
 fn configuration(dir: &Path, address: SocketAddr) -> String {
-    let (dir, port) = (dir.display(), address.port());
+    let (dir, ip, port) = (dir.display(), address.ip(), address.port());
     format!(
         r#"options {{
   directory "{dir}";
   managed-keys-directory "{dir}";
   session-keyfile "{dir}/session.key";
   pid-file none;
-  listen-on port {port} {{ 127.0.0.1; }};
+  listen-on port {port} {{ {ip}; }};
   listen-on-v6 {{ none; }};
   recursion no;
   dnssec-validation no;
@@ -155,7 +170,7 @@ fn configuration(dir: &Path, address: SocketAddr) -> String {
   check-names primary ignore;
 }};
 controls {{ }};
-zone "example.test" {{ type primary; file "example.test.db"; allow-update {{ 127.0.0.1; }}; }};
+zone "example.test" {{ type primary; file "example.test.db"; allow-update {{ {ip}; }}; }};
 zone "broken.test" {{ type primary; file "missing.db"; }};
 "#
     )
