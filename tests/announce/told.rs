@@ -22,7 +22,7 @@ fn statuses_metrics_and_explain_tell_who_announces_an_address_and_that_no_node_d
         site.bfd().await;
         site.advertise("public", json!({"addressPools": ["public"], "bgp": {}})).await;
         let speaker = site.speaker(&[]).await;
-        site.router.has(&[format!("{address}/32")]).await;
+        site.router().has(&[format!("{address}/32")]).await;
 
         let by = json!({"bgpNodes": 1, "firstBGPNodes": ["a"]});
         site.shows("Address", "", &address.to_string(), "the Address names the node", |it| {
