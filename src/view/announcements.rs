@@ -120,7 +120,12 @@ impl AnnouncementsView {
             })
             .collect();
         sessions.sort_by(|one, other| (&one.peer, &one.node).cmp(&(&other.peer, &other.node)));
-        let addresses = announced(lists.recorded(), &lists.reports, &lists.objects());
+        // Speakers also announce addresses of load balancers that no Address object records.
+        let mut addresses = lists.recorded();
+        for report in &lists.reports {
+            addresses.extend(report.by_bgp().map(|(address, _)| address).chain(report.owned()));
+        }
+        let addresses = announced(addresses, &lists.reports, &lists.objects());
         let troubles = lists.reports.iter().flat_map(TroubleView::of).collect();
         Self { sessions, addresses, troubles, notes: lists.notes.clone() }
     }

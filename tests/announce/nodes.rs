@@ -88,14 +88,16 @@ impl Nodes {
         let scratch = Scratch::new();
         let mut site = Site::bare().await;
         site.start_controller(&["--default-class"]).await;
-        let pool = json!({"addresses": [format!("{VIP}/32")]});
-        site.cluster.apply("", &object("AddressPool", "edge", pool)).await;
-        let mut lb = json!({"addressPool": "edge", "allowedNamespaces": {"from": "All"}});
-        match driver(&fabric.nodes[0]).is_empty() {
-            true => lb["builtin"] = json!({}),
-            false => {
-                lb["bareMetalLoadBalancer"] = json!({"type": "Haproxy", "serviceName": "edge"})
-            }
+        let mut lb = json!({"allowedNamespaces": {"from": "All"}});
+        if driver(&fabric.nodes[0]).is_empty() {
+            let pool = json!({"addresses": [format!("{VIP}/32")]});
+            site.cluster.apply("", &object("AddressPool", "edge", pool)).await;
+            lb["builtin"] = json!({});
+            lb["addressPool"] = json!("edge");
+        } else {
+            // No pool has the address: it is the load balancer's own.
+            lb["bareMetalLoadBalancer"] = json!({"type": "Haproxy", "serviceName": "edge"});
+            lb["addresses"] = json!([VIP]);
         }
         site.cluster.apply("", &object("LoadBalancer", "edge", lb)).await;
         site.cluster.apply("", &object("Advertisement", "all", json!({"bgp": {}}))).await;
@@ -160,7 +162,7 @@ fn an_upgrade_of_all_speakers_changes_no_route_and_loses_no_request() {
 }
 
 #[test]
-fn an_upgrade_of_all_speakers_loses_no_request_behind_haproxy() {
+fn an_upgrade_of_all_speakers_loses_no_request_at_the_own_address_of_a_haproxy() {
     play(async || {
         // Sockets have short names.
         let folder = |node: &Node| format!("nodes-{}-{}", std::process::id(), node.name);

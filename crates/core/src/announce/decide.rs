@@ -21,9 +21,11 @@ pub(super) struct Held {
     pub(super) load_balancer: Option<Arc<str>>,
 }
 
-/// A recorded address.
+/// An address that an Address object records, or one that only agents have: a load balancer's own.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Whether an Address object records it.
+    pub(super) recorded: bool,
     pub(super) pool: Option<Arc<str>>,
     pub(super) holders: Vec<Held>,
     pub(super) epoch: Epoch,
@@ -42,6 +44,7 @@ impl Entry {
             HolderKind::ExternalIp => Held { service: None, load_balancer: None },
         };
         Self {
+            recorded: true,
             pool: record.content.pool,
             holders: record.content.holders.into_iter().map(held).collect(),
             epoch,
@@ -49,8 +52,20 @@ impl Entry {
         }
     }
 
+    /// An address that agents of these load balancers have in their Plans, and no Address object records.
+    pub(super) fn own<'a>(load_balancers: impl Iterator<Item = &'a Arc<str>>) -> Self {
+        let held = |name: &Arc<str>| Held { service: None, load_balancer: Some(name.clone()) };
+        Self {
+            recorded: false,
+            pool: None,
+            holders: load_balancers.map(held).collect(),
+            epoch: Epoch::default(),
+            decided: Decided::default(),
+        }
+    }
+
     pub(super) fn says_the_same(&self, other: &Self) -> bool {
-        self.pool == other.pool && self.holders == other.holders
+        self.recorded == other.recorded && self.pool == other.pool && self.holders == other.holders
     }
 
     fn load_balancers(&self) -> impl Iterator<Item = &Arc<str>> {

@@ -151,7 +151,29 @@ impl Announcements {
         };
         let (before, now) = (before.unwrap_or_default(), addresses.unwrap_or_default());
         let all = before.keys().chain(now.keys());
-        self.dirty.extend(all.filter(|address| before.get(address) != now.get(address)));
+        for address in all.filter(|address| before.get(address) != now.get(address)) {
+            self.own(*address);
+            self.dirty.insert(*address);
+        }
+    }
+
+    /// Keeps an address that no Address object records while an agent has it: a load balancer's own address, which
+    /// lies in no pool.
+    fn own(&mut self, address: IpAddr) {
+        let is_usable = !address.is_loopback() && !address.is_unspecified();
+        if !is_usable || self.addresses.get(&address).is_some_and(|it| it.recorded) {
+            return;
+        }
+        let agents = self.agents.iter().filter(|(_, all)| all.contains_key(&address));
+        let mut entry = Entry::own(agents.map(|(name, _)| name));
+        match self.addresses.get_mut(&address) {
+            Some(known) => {
+                entry.decided = std::mem::take(&mut known.decided);
+                *known = entry;
+            }
+            None if entry.holders.is_empty() => {}
+            None => _ = self.addresses.insert(address, entry),
+        }
     }
 
     fn serve_at(&mut self, address: IpAddr, node: Arc<str>, serves: bool) {
@@ -171,7 +193,11 @@ impl Announcements {
             keys.into_iter().map(name).collect()
         }
         match kind {
-            Kind::Address => all(relist.missed(&self.addresses, |it| it.epoch), Name::Address),
+            Kind::Address => {
+                let mut missed = relist.missed(&self.addresses, |it| it.epoch);
+                missed.retain(|it| self.addresses.get(it).is_some_and(|it| it.recorded));
+                all(missed, Name::Address)
+            }
             Kind::Advertisement => {
                 all(relist.missed(&self.advertisement_epochs, |it| *it), Name::Advertisement)
             }
@@ -257,9 +283,11 @@ impl Announcements {
             Name::Address(address) => {
                 self.unlink(*address);
                 if let Some(entry) = self.addresses.get_mut(address) {
+                    entry.recorded = false;
                     entry.holders.clear();
                     self.dirty.insert(*address);
                 }
+                self.own(*address);
             }
             Name::Advertisement(name) => {
                 self.advertisement_epochs.remove(name);
@@ -392,7 +420,7 @@ impl Announcements {
         self.visited += 1;
         let Some(entry) = self.addresses.get(&address) else { return };
         let now = self.decide(address, entry);
-        let is_gone = entry.holders.is_empty();
+        let is_gone = !entry.recorded && entry.holders.is_empty();
         let before = match self.addresses.get_mut(&address) {
             Some(entry) => std::mem::replace(&mut entry.decided, now.clone()),
             None => Decided::default(),

@@ -136,6 +136,46 @@ fn ports_of_an_address_are_open_as_far_as_all_its_agents_say() {
 }
 
 #[test]
+fn an_address_that_only_agents_have_is_the_load_balancers_own() {
+    let mut world = world([service("web")]);
+    let hold = [held("192.0.2.9"), told_prefix("192.0.2.9/32")];
+    assert_eq!(world.agent("edge", "192.0.2.9", true), hold);
+    // A list of Address objects does not name it.
+    world.machine.handle(Event::Begin(Kind::Address));
+    assert_eq!(world.after(Event::Done(Kind::Address)), []);
+    let gone = [withdrawn("192.0.2.9/32"), Effect::Release(ip("192.0.2.9"))];
+    assert_eq!(world.after(Event::Agent("edge".into(), None)), gone);
+    assert_eq!(world.machine.announced(ip("192.0.2.9")), None);
+    for address in ["127.0.0.1", "::1", "0.0.0.0", "::"] {
+        assert_eq!(world.agent("edge", address, true), [], "{address}");
+    }
+}
+
+#[test]
+fn a_load_balancers_own_address_is_covered_by_its_name_and_by_no_pool() {
+    let mut of_pool = by_bgp("all");
+    of_pool.covers.pools = ["public".into()].into();
+    let mut world = World::new([told(of_pool.clone()), router(peer("tor"))]);
+    assert_eq!(world.agent("edge", "192.0.2.9", true), []);
+    assert_eq!(world.why("192.0.2.9"), Some(WhyNot::NotAdvertised));
+    of_pool.covers.load_balancers = ["edge".into()].into();
+    let hold = [held("192.0.2.9"), told_prefix("192.0.2.9/32")];
+    assert_eq!(world.apply(told(of_pool)), hold);
+}
+
+#[test]
+fn an_address_that_is_recorded_later_is_its_holders() {
+    let mut of_edge = by_bgp("all");
+    of_edge.covers.load_balancers = ["edge".into()].into();
+    let mut world = World::new([told(of_edge), router(peer("tor")), service("web")]);
+    world.agent("edge", "192.0.2.9", true);
+    let gone = [withdrawn("192.0.2.9/32"), Effect::Release(ip("192.0.2.9"))];
+    assert_eq!(world.apply(behind("192.0.2.9", "web", "other")), gone);
+    let hold = [held("192.0.2.9"), told_prefix("192.0.2.9/32")];
+    assert_eq!(world.after(Event::Delete(Name::Address(ip("192.0.2.9")))), hold);
+}
+
+#[test]
 fn a_shared_address_is_announced_while_any_holder_is_served() {
     let Object::Address(mut record) = behind("192.0.2.7", "web", "edge") else { panic!() };
     let Object::Address(other) = alone("192.0.2.7", "mail") else { panic!() };
