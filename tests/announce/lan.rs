@@ -230,15 +230,17 @@ fn attempt(patience: Duration) -> Result<(), String> {
     }
 }
 
-/// Answers each connection once, on a thread of its own.
+/// Answers each connection once. Each has a thread of its own: one whose client has moved may never say a word.
 fn serve(listener: &TcpListener) {
     let listener = listener.try_clone().expect("a socket");
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            let mut line = [0; 6];
-            if stream.read_exact(&mut line).is_ok() {
-                let _ = stream.write_all(b"served");
-            }
+            std::thread::spawn(move || {
+                let mut line = [0; 6];
+                if stream.read_exact(&mut line).is_ok() {
+                    let _ = stream.write_all(b"served");
+                }
+            });
         }
     });
 }
