@@ -8,8 +8,13 @@ use std::collections::BTreeSet;
 /// The metrics of docs/metrics.md that only speakers have.
 fn documented() -> BTreeSet<String> {
     let page = include_str!("../../docs/metrics.md");
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `bowline_speaker_"));
-    rows.filter_map(|rest| Some(format!("bowline_speaker_{}", rest.split_once('`')?.0))).collect()
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.filter_map(|rest| Some(rest.split_once('`')?.0));
+    names.filter(|it| is_of_speakers(it)).map(str::to_owned).collect()
+}
+
+fn is_of_speakers(metric: &str) -> bool {
+    metric.starts_with("bowline_speaker_") || metric.starts_with("bowline_l2_")
 }
 
 #[test]
@@ -49,8 +54,8 @@ fn statuses_metrics_and_explain_tell_who_announces_an_address_and_that_no_node_d
 
         let dial = Dial::to(speaker.admin.ip(), speaker.admin.port());
         let text = dial.get("localhost", "/metrics").await.expect("metrics").text();
-        let samples = text.lines().filter(|line| line.starts_with("bowline_speaker_"));
-        let names = samples.filter_map(|line| line.split([' ', '{']).next());
+        let names = text.lines().filter_map(|line| line.split([' ', '{']).next());
+        let names = names.filter(|it| is_of_speakers(it));
         assert_eq!(names.map(str::to_owned).collect::<BTreeSet<_>>(), documented());
         assert!(speaker.metric("bowline_speaker_synced").await > 0.0);
         eventually("the metrics count the address", || async {

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 fn documented() -> BTreeSet<String> {
     let page = include_str!("../../docs/metrics.md");
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `bowline_"));
-    let elsewhere = ["haproxy_", "nginx_", "speaker_"];
+    let elsewhere = ["haproxy_", "nginx_", "speaker_", "l2_"];
     let rows = rows.filter(|rest| !elsewhere.iter().any(|it| rest.starts_with(it)));
     rows.filter_map(|rest| Some(format!("bowline_{}", rest.split_once('`')?.0))).collect()
 }

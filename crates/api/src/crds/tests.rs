@@ -235,7 +235,9 @@ fn the_examples_are_valid() {
         .collect();
     kinds.sort();
     kinds.dedup();
-    assert_eq!(kinds, ["AddressPool", "LoadBalancer", "LoadBalancerClaim", "LoadBalancerClass"]);
+    let ours = ["AddressPool", "Advertisement", "BGPPeer"];
+    let all = [&ours[..], &["LoadBalancer", "LoadBalancerClaim", "LoadBalancerClass"]].concat();
+    assert_eq!(kinds, all);
 }
 
 /// All manifests in a folder and below it.
