@@ -98,7 +98,7 @@ fn wrong_path(path: &str) -> Option<String> {
 fn every_step_of_the_walks_names_files_that_exist_and_functions_that_they_have() {
     let page = page();
     let walks: Vec<&str> = page.split(HEADER).skip(1).collect();
-    assert_eq!(walks.len(), 3, "walks");
+    assert_eq!(walks.len(), 4, "walks");
     let rows = walks
         .iter()
         .flat_map(|it| it.lines().skip(2).take_while(|it| it.starts_with('|')).collect::<Vec<_>>());
