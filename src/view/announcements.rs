@@ -179,7 +179,7 @@ impl<'a> Node<'a> {
         Self { report, machine }
     }
 
-    /// All agents whom the speaker hears have this address open, or none.
+    /// All agents that the speaker hears have this address open, or none.
     fn hear(&mut self, open: Option<IpAddr>) {
         for agent in &self.report.agents {
             let listening = || Listening { open: true, ..Listening::default() };

@@ -24,7 +24,7 @@ pub(super) struct AnnouncingView {
 }
 
 impl AnnouncingView {
-    /// Of these addresses. None: none of them is recorded, or one whom nobody wants to announce.
+    /// Of these addresses. None: none of them is recorded, or none is meant to be announced.
     pub(super) fn of(facts: &Facts, addresses: impl IntoIterator<Item = IpAddr>) -> Option<Self> {
         let addresses: Vec<_> = addresses.into_iter().collect();
         let mut views = facts.announced(&addresses);

@@ -1,6 +1,6 @@
 //! Says to the speaker of the node what is open: for each address in the Plan, whether traffic that arrives there is
-//! served. A line of JSON for each change, over the socket in `/run/bowline`, and at which ports. While there is no speaker, nobody
-//! listens, and that is no error.
+//! served, and the ports of its listeners. Each change is a line of JSON over the socket in `/run/bowline`. A node without
+//! a speaker has no such socket, and that is no error.
 
 use crate::sockets::{Open, SPEAKER};
 use bowline_core::announce::Listening;
