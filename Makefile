@@ -36,7 +36,7 @@ test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSET
 	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
 	  set -x; cargo nextest run --workspace --no-run; \
 	  docs=ok; cargo test --workspace --doc --no-fail-fast || docs=failed; \
-	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --profile whole --test-threads $$((4 * $$(nproc) + 4)) && [ $$docs = ok ]; \
+	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --profile whole --test-threads $$((4 * $$(nproc) + 5)) && [ $$docs = ok ]; \
 	else \
 	  set -x; $(AS_ROOT) cargo test --workspace --no-fail-fast; \
 	fi
