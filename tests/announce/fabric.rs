@@ -94,9 +94,10 @@ impl Fabric {
         for address in nodes.iter().flat_map(|node| [node.address(), node.second()]) {
             bgpd.push(format!("neighbor {address} remote-as {NODE_ASN}"));
             bgpd.push(format!("neighbor {address} passive"));
-            if bfd {
-                bgpd.push(format!("neighbor {address} bfd"));
-            }
+        }
+        if bfd {
+            // A node has one BFD session with a router: packets to its other address would be taken for that one's.
+            bgpd.extend(nodes.iter().map(|node| format!("neighbor {} bfd", node.address())));
         }
         let family = ["address-family ipv4 unicast", "maximum-paths 16", "exit-address-family"];
         bgpd.extend(family.map(str::to_owned));
