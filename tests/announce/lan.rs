@@ -230,7 +230,7 @@ fn attempt(patience: Duration) -> Result<(), String> {
     }
 }
 
-/// Answers each connection once. Each has a thread of its own: one whose client has moved may never say a word.
+/// Answers each connection once, on a thread of its own: a proxy may open a connection and never send a byte.
 fn serve(listener: &TcpListener) {
     let listener = listener.try_clone().expect("a socket");
     std::thread::spawn(move || {
