@@ -26,20 +26,9 @@ run: ## Build Bowline and run its demo in the foreground, its data in .bowline/ 
 # Tests of traffic make networks of their own, which takes root or a namespace in which one is root.
 AS_ROOT = $(shell [ "$$(id -u)" = 0 ] || ! unshare -r true 2>/dev/null || echo unshare -r)
 
-# A real server takes seconds to start. `cargo test` starts one for each test binary, nextest would
-# start one for each test. Nextest knows no documentation tests. They need no build of their own, but libraries one after
-# another keep fewer cores busy, so all is built first. A test takes two places, or one if it mostly waits
-# (.config/nextest.toml): of tests that compute, six run at once on two cores.
 .PHONY: test
 test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSETS=DIR the end-to-end ones run on a real Kubernetes API.
-	@scripts/setup test
-	@if [ -z "$${KUBEBUILDER_ASSETS:-}$${BOWLINE_TEST_KUBECONFIG:-}" ] && cargo nextest --version >/dev/null 2>&1; then \
-	  set -x; cargo nextest run --workspace --no-run; \
-	  docs=ok; cargo test --workspace --doc --no-fail-fast || docs=failed; \
-	  $(AS_ROOT) cargo nextest run --workspace --no-fail-fast --profile whole --test-threads $$((4 * $$(nproc) + 5)) && [ $$docs = ok ]; \
-	else \
-	  set -x; $(AS_ROOT) cargo test --workspace --no-fail-fast; \
-	fi
+	@scripts/test
 
 # Longer than a change can wait for, so it is not a part of `make test`.
 .PHONY: soak
