@@ -1,4 +1,5 @@
-//! MetalLB's namespace and some of its kinds, as far as the tests use them.
+//! MetalLB's namespace and some of its kinds, as far as the tests use them. MetalLB has said `format: int32` of AS numbers;
+//! with a maximum beyond it, an API server of Kubernetes 1.36 refuses each object.
 
 /// The namespace and the CRDs. The test creates the objects.
 pub const METALLB: &str = "\
@@ -68,8 +69,8 @@ spec:
               type: object
               required: [myASN]
               properties:
-                myASN: {type: integer, format: int32, minimum: 0, maximum: 4294967295}
-                peerASN: {type: integer, format: int32, minimum: 0, maximum: 4294967295}
+                myASN: {type: integer, format: int64, minimum: 0, maximum: 4294967295}
+                peerASN: {type: integer, format: int64, minimum: 0, maximum: 4294967295}
                 peerAddress: {type: string}
                 peerPort: {type: integer, default: 179, minimum: 1, maximum: 16384}
                 ebgpMultiHop: {type: boolean}
