@@ -4,7 +4,7 @@
 
 use crate::fabric::{Fabric, NODE_ASN, Node, ROUTER_ASN};
 use crate::stage::{PROGRAM, play};
-use crate::traffic::{Clients, Session, serve};
+use bowline_testing::traffic::{Clients, Session, serve};
 use bowline_testing::{Bind, Machine, Scratch, Service, page, until};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -122,7 +122,7 @@ fn two_clusters_serve_one_name_and_the_end_of_either_breaks_only_its_own_connect
             assert_eq!(session.ask(), Ok(name), "a connection to the old address");
         }
         let seen = clients.stop();
-        assert_eq!(seen.failures, Vec::<String>::new());
+        assert_eq!(seen.failures, []);
         assert!(seen.answers.keys().eq(["one", "two"]), "{:?}", seen.answers);
         println!("the record moved: {} requests, none failed", seen.total());
         clusters.iter().for_each(|it| it.shows(SECOND));
@@ -158,7 +158,7 @@ fn two_clusters_serve_one_name_and_the_end_of_either_breaks_only_its_own_connect
                 assert_eq!(session.ask(), Ok(name.to_owned()), "a connection of the other cluster");
             }
             let seen = clients.stop();
-            assert_eq!(seen.failures, Vec::<String>::new());
+            assert_eq!(seen.failures, []);
             assert!(seen.answers.keys().eq([name]), "{:?}", seen.answers);
             if dead == 0 {
                 // It comes back with nothing but its objects, and asks the DNS again.

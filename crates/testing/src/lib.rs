@@ -27,6 +27,7 @@ mod janitor;
 mod machine;
 pub mod net;
 pub mod page;
+pub mod traffic;
 mod wait;
 
 #[cfg(feature = "cluster")]
@@ -70,7 +71,7 @@ pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
 #[cfg(feature = "cluster")]
 pub use link::Link;
-pub use machine::Machine;
+pub use machine::{Machine, mac};
 #[cfg(feature = "cluster")]
 pub use metallb::METALLB;
 #[cfg(feature = "cluster")]
