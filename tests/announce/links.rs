@@ -144,9 +144,26 @@ async fn on_every_node(family: Family, kind: &str, driver: &str) {
     };
     until("a move there is refused", || refused(&lan));
     assert_eq!(lan.owner(), Some(now));
+    // Nor one whose agent runs while another program has the port.
+    let other = lan.nodes[from].machine.on(|| std::net::TcpListener::bind("[::]:80"));
+    lan.start_agent(from);
+    until("the agent has applied the plan", || lan.nodes[from].agent_is_ready());
+    refused(&lan).expect("the agent says that its listener is not open");
+    assert_eq!(lan.owner(), Some(now));
+    drop(other);
+    until("the address moves there", || {
+        let (done, said) = announce(&lan, &["move", &address, name]);
+        yes(done).map_err(|_| said)
+    });
+    assert_eq!(owned(&lan).await, from);
 }
 
 #[test]
 fn an_address_behind_haproxy_is_on_every_node_and_moves_after_a_crash() {
     play(async || on_every_node(Family::V4, "Haproxy", "haproxy").await);
+}
+
+#[test]
+fn an_ipv6_address_behind_nginx_is_on_every_node_and_moves_after_a_crash() {
+    play(async || on_every_node(Family::V6, "Nginx", "nginx").await);
 }
