@@ -44,8 +44,8 @@ impl Node {
         self.machine.ip("addr flush dev eth0");
     }
 
-    /// It has its addresses.
-    fn speaks(&self) {
+    /// It has its addresses, at first or again.
+    pub(crate) fn speaks(&self) {
         for address in [self.address(), self.second()] {
             self.machine.ip(&format!("addr add {address}/24 dev eth0"));
         }

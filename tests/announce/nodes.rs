@@ -8,51 +8,74 @@ use bowline_testing::traffic::{Clients, Session, serve};
 use bowline_testing::{Bowline, Link, Scratch, until};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const VIP: &str = "203.0.113.90";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
+/// What serves the address on the nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Proxy {
+    Builtin,
+    Haproxy,
+}
+
 /// The proxy of a node, and its speaker.
 struct Host {
-    _agent: Bowline,
+    agent: Option<Bowline>,
     speaker: Option<Bowline>,
-    link: Link,
-    sockets: String,
+    api: Link,
+    /// The sockets of both, and the files of what the agent drives.
+    folder: PathBuf,
+    driver: Vec<String>,
 }
 
 impl Host {
-    fn new(
-        site: &Site,
-        node: &Node,
-        kubeconfig: &Path,
-        scratch: &Scratch,
-        driver: &[String],
-    ) -> Self {
-        let link = Link::on(&node.machine, &site.cluster, kubeconfig);
-        let sockets = scratch.path().join(format!("sockets-{}", node.name));
-        std::fs::create_dir(&sockets).expect("make a folder");
-        let sockets = sockets.display().to_string();
-        let mut args = vec!["--load-balancer", "edge", "--sockets", &sockets, "--grace", "0"];
-        args.extend(driver.iter().map(String::as_str));
-        let program = Path::new(PROGRAM);
-        let agent = node
-            .machine
-            .on(|| Bowline::start(&site.cluster, program, &link.kubeconfig, "agent", &args));
-        let mut host = Self { _agent: agent, speaker: None, link, sockets };
+    fn new(site: &Site, node: &Node, kubeconfig: &Path, scratch: &Scratch, proxy: Proxy) -> Self {
+        let api = Link::on(&node.machine, &site.cluster, kubeconfig);
+        let folder = scratch.path().join(node.name);
+        std::fs::create_dir(&folder).expect("make a folder");
+        let driver = match proxy {
+            Proxy::Builtin => Vec::new(),
+            Proxy::Haproxy => {
+                let files = folder.join("files").display().to_string();
+                let args = ["--driver", "haproxy", "--exec", "--haproxy-folder", &files];
+                args.map(str::to_owned).to_vec()
+            }
+        };
+        let mut host = Self { agent: None, speaker: None, api, folder, driver };
+        host.serve(site, node);
         host.announce(site, node, &[]);
         host
     }
 
+    /// Starts the agent.
+    fn serve(&mut self, site: &Site, node: &Node) {
+        let sockets = self.folder.display().to_string();
+        let mut args = vec!["--load-balancer", "edge", "--sockets", &sockets, "--grace", "0"];
+        args.extend(self.driver.iter().map(String::as_str));
+        self.agent = Some(self.start(site, node, "agent", &args));
+    }
+
     /// Starts the speaker.
     fn announce(&mut self, site: &Site, node: &Node, more: &[&str]) {
-        let mut args = vec!["--node-name", node.name, "--sockets", &self.sockets];
+        let sockets = self.folder.display().to_string();
+        let mut args = vec!["--node-name", node.name, "--sockets", &sockets];
         args.extend(if more.is_empty() { &["--grace", "0"] } else { more });
-        let program = Path::new(PROGRAM);
-        self.speaker = Some(node.machine.on(|| {
-            Bowline::start(&site.cluster, program, &self.link.kubeconfig, "speaker", &args)
-        }));
+        self.speaker = Some(self.start(site, node, "speaker", &args));
+    }
+
+    fn start(&self, site: &Site, node: &Node, role: &str, args: &[&str]) -> Bowline {
+        let (program, kubeconfig) = (Path::new(PROGRAM), &self.api.kubeconfig);
+        node.machine.on(|| Bowline::start(&site.cluster, program, kubeconfig, role, args))
+    }
+
+    /// Ends both without a word.
+    fn crash(&mut self) {
+        for mut it in [self.agent.take(), self.speaker.take()].into_iter().flatten() {
+            it.process.kill();
+        }
     }
 
     fn speaker(&mut self) -> &mut Bowline {
@@ -84,12 +107,12 @@ fn peer(node: &Node, more: &Value) -> Value {
 }
 
 impl Nodes {
-    async fn new(fabric: Fabric, peers: Value, driver: impl Fn(&Node) -> Vec<String>) -> Self {
+    async fn new(fabric: Fabric, peers: Value, proxy: Proxy) -> Self {
         let scratch = Scratch::new();
         let mut site = Site::bare().await;
         site.start_controller(&["--default-class"]).await;
         let mut lb = json!({"allowedNamespaces": {"from": "All"}});
-        if driver(&fabric.nodes[0]).is_empty() {
+        if proxy == Proxy::Builtin {
             let pool = json!({"addresses": [format!("{VIP}/32")]});
             site.cluster.apply("", &object("AddressPool", "edge", pool)).await;
             lb["builtin"] = json!({});
@@ -112,14 +135,31 @@ impl Nodes {
         for node in &fabric.nodes {
             site.node(node.name).await;
             site.cluster.apply("", &peer(node, &peers)).await;
-            hosts.push(Host::new(&site, node, &agent, &scratch, &driver(node)));
+            hosts.push(Host::new(&site, node, &agent, &scratch, proxy));
         }
         fabric.leads(VIP, &NAMES).await;
         Self { site, fabric, hosts, _scratch: scratch }
     }
 
     async fn builtin(fabric: Fabric, peers: Value) -> Self {
-        Self::new(fabric, peers, |_| Vec::new()).await
+        Self::new(fabric, peers, Proxy::Builtin).await
+    }
+
+    /// Takes the API away from controller, agents and speakers, or gives it back.
+    fn api(&self, there: bool) {
+        let links = self.hosts.iter().map(|it| &it.api).chain([self.site.api()]);
+        links.for_each(if there { Link::mend } else { Link::cut });
+    }
+
+    /// Waits until the Address and the BGPPeers say that all three nodes announce the address.
+    async fn all_is_told(&self) {
+        let all = json!({"bgpNodes": 3, "firstBGPNodes": NAMES});
+        let what = "the Address names three nodes";
+        self.site.shows("Address", "", VIP, what, |it| it["status"]["announcedBy"] == all).await;
+        for name in NAMES {
+            let (tor, what) = (format!("tor-{name}"), "the BGPPeer has a session");
+            self.site.shows("BGPPeer", "", &tor, what, |it| it["status"]["up"] == 1).await;
+        }
     }
 
     fn clients(&self) -> Clients {
@@ -164,21 +204,8 @@ fn an_upgrade_of_all_speakers_changes_no_route_and_loses_no_request() {
 #[test]
 fn an_upgrade_of_all_speakers_loses_no_request_at_the_own_address_of_a_haproxy() {
     play(async || {
-        // Sockets have short names.
-        let folder = |node: &Node| format!("nodes-{}-{}", std::process::id(), node.name);
-        let folder = |node: &Node| std::env::temp_dir().join(folder(node)).display().to_string();
-        let driver = |node: &Node| {
-            let args = ["--driver", "haproxy", "--exec", "--haproxy-folder", &folder(node)];
-            args.map(str::to_owned).to_vec()
-        };
-        let mut nodes = Nodes::new(Fabric::new(&NAMES), json!({}), driver).await;
+        let mut nodes = Nodes::new(Fabric::new(&NAMES), json!({}), Proxy::Haproxy).await;
         upgrades_lose_nothing(&mut nodes).await;
-        let folders: Vec<_> = nodes.fabric.nodes.iter().map(folder).collect();
-        drop(nodes);
-        for folder in folders {
-            // What an agent that was killed leaves.
-            let _ = std::fs::remove_dir_all(folder);
-        }
     });
 }
 
@@ -239,5 +266,56 @@ fn a_node_that_crashes_is_left_by_the_router_without_bfd() {
         let hold = json!({"holdTime": "3s"});
         let mut nodes = Nodes::builtin(Fabric::new(&NAMES), hold).await;
         a_crash_is_noticed(&mut nodes, "with a hold time of 3 s").await;
+    });
+}
+
+/// How long the API is away.
+fn outage() -> Duration {
+    let long = std::env::var_os("BOWLINE_LONG").is_some();
+    Duration::from_secs(if long { 600 } else { 3 })
+}
+
+#[test]
+fn while_the_api_is_away_a_node_that_crashes_is_left_and_the_others_serve_on() {
+    play(async || {
+        let mut nodes = Nodes::builtin(Fabric::new(&NAMES), json!({"holdTime": "3s"})).await;
+        nodes.all_is_told().await;
+        nodes.api(false);
+        let clients = nodes.clients();
+        clients.go_on();
+        assert_eq!(clients.stop().failures, []);
+        nodes.hosts[0].crash();
+        nodes.fabric.nodes[0].falls_silent();
+        nodes.fabric.leads(VIP, &["b", "c"]).await;
+
+        let (routes, clients) = (nodes.fabric.watch(), nodes.clients());
+        let begun = Instant::now();
+        while begun.elapsed() < outage() {
+            clients.go_on();
+        }
+        assert_eq!(nodes.fabric.paths(VIP), ["b", "c"]);
+        nodes.api(true);
+        // The speakers follow the API again: a route less, and one more.
+        let (fabric, site) = (&nodes.fabric, &nodes.site);
+        let mut without = peer(&fabric.nodes[1], &json!({"holdTime": "3s"}));
+        without["spec"]["nodeSelector"]["matchLabels"]["kubernetes.io/hostname"] = json!("nowhere");
+        assert_eq!(routes.changes(VIP), Vec::<String>::new(), "nothing moved");
+        let seen = clients.stop();
+        assert_eq!(seen.failures, []);
+        println!("the API was away: {} requests, none failed", seen.total());
+        site.cluster.apply("", &without).await;
+        fabric.leads(VIP, &["c"]).await;
+        site.cluster.apply("", &peer(&fabric.nodes[1], &json!({"holdTime": "3s"}))).await;
+        fabric.leads(VIP, &["b", "c"]).await;
+
+        // The node is back.
+        fabric.nodes[0].speaks();
+        nodes.hosts[0].serve(site, &fabric.nodes[0]);
+        nodes.hosts[0].announce(site, &fabric.nodes[0], &[]);
+        fabric.leads(VIP, &NAMES).await;
+        nodes.all_is_told().await;
+        let clients = nodes.clients();
+        clients.go_on();
+        assert_eq!(clients.stop().failures, []);
     });
 }
