@@ -5,7 +5,7 @@ use crate::fabric::{Fabric, NODE_ASN, Node, ROUTER_ASN};
 use crate::stage::{PROGRAM, Site, deploy, object, play};
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::traffic::{Clients, Session, serve};
-use bowline_testing::{Bowline, Link, Scratch, until};
+use bowline_testing::{Backend, Bowline, Link, Machine, Scratch, Service, until};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ struct Nodes {
     site: Site,
     fabric: Fabric,
     hosts: Vec<Host>,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 fn to() -> SocketAddr {
@@ -138,7 +138,7 @@ impl Nodes {
             hosts.push(Host::new(&site, node, &agent, &scratch, proxy));
         }
         fabric.leads(VIP, &NAMES).await;
-        Self { site, fabric, hosts, _scratch: scratch }
+        Self { site, fabric, hosts, scratch }
     }
 
     async fn builtin(fabric: Fabric, peers: Value) -> Self {
@@ -167,9 +167,54 @@ impl Nodes {
     }
 }
 
+/// `wrk` on a machine: eight clients that open a connection for each request, at a pace that leaves ports and time.
+struct Wrk(Service);
+
+impl Wrk {
+    fn start(scratch: &Scratch, machine: &Machine, url: &str) -> Self {
+        let pace = "wrk.headers['Connection'] = 'close'\nfunction delay() return 20 end\n";
+        let script = scratch.write("pace.lua", pace).display().to_string();
+        let args = ["-t", "1", "-c", "8", "-d", "300", "-s", &script, url].map(str::to_owned);
+        let wrk = Path::new("wrk");
+        Self(machine.on(|| scratch.spawn("wrk", wrk, &args)))
+    }
+
+    /// Ends it. Returns how many requests were answered with 200, and says so if any was not.
+    fn stop(mut self) -> usize {
+        self.0.signal("INT");
+        self.0.wait();
+        let said = self.0.log();
+        assert!(!said.contains("Socket errors") && !said.contains("Non-2xx"), "{said}");
+        let mut lines = said.lines().filter_map(|line| line.trim().split_once(" requests in "));
+        lines.next().and_then(|it| it.0.parse().ok()).expect(&said)
+    }
+}
+
+/// A web server behind the same address, at port 8000.
+async fn pages(nodes: &Nodes) -> Backend {
+    let runtime = tokio::runtime::Handle::current();
+    let pod = Ipv4Addr::new(10, 0, 99, 1).into();
+    let served = nodes.fabric.router.on(|| runtime.block_on(Backend::http("pages", pod, 8081)));
+    let slice = objects::slice("pages", ("", 8081, "TCP"), &[Endpoint::ready(pod)]);
+    let (site, service) = (&nodes.site, objects::service("pages", "edge", &[(8000, 8081)]));
+    site.cluster.apply(&site.namespace, &service).await;
+    site.cluster.apply(&site.namespace, &slice).await;
+    for node in &nodes.fabric.nodes {
+        // Each node asks itself: the address is on its `lo`.
+        until(&format!("node {} serves the pages", node.name), || {
+            let to = SocketAddr::new(to().ip(), 8000);
+            let made = node.machine.on(|| std::net::TcpStream::connect(to));
+            made.map(|_| ()).map_err(|error| error.to_string())
+        });
+    }
+    served
+}
+
 async fn upgrades_lose_nothing(nodes: &mut Nodes) {
+    let _pages = pages(nodes).await;
     let routes = nodes.fabric.watch();
     let clients = nodes.clients();
+    let wrk = Wrk::start(&nodes.scratch, &nodes.fabric.client, &format!("http://{VIP}:8000/"));
     let open = |_| Session::open(&nodes.fabric.client, to()).expect("a connection");
     let mut sessions: Vec<_> = (0..12).map(open).collect();
     for (host, node) in nodes.hosts.iter_mut().zip(&nodes.fabric.nodes) {
@@ -190,7 +235,9 @@ async fn upgrades_lose_nothing(nodes: &mut Nodes) {
     let seen = clients.stop();
     assert_eq!(seen.failures, []);
     assert_eq!(routes.changes(VIP), Vec::<String>::new(), "the router's kernel saw nothing");
-    println!("three speakers upgraded: {} requests, none failed", seen.total());
+    let by_wrk = wrk.stop();
+    assert!(by_wrk > 0, "wrk had no answer");
+    println!("three speakers upgraded: {} and {by_wrk} requests, none failed", seen.total());
 }
 
 #[test]
