@@ -101,11 +101,7 @@ impl Fabric {
         }
         let family = ["address-family ipv4 unicast", "maximum-paths 16", "exit-address-family"];
         bgpd.extend(family.map(str::to_owned));
-        let frr = Frr::start(&router, "", &(bgpd.join("\n") + "\n"));
-        until("bgpd has read its configuration", || {
-            let running = frr.show("show running-config");
-            if running.contains("maximum-paths 16") { Ok(()) } else { Err(running) }
-        });
+        let frr = Frr::start(&router, "", &bgpd, "maximum-paths 16");
         Self { router, client, nodes, frr, scratch: Scratch::new() }
     }
 

@@ -63,7 +63,7 @@ pub use certificate::{Authority, Issued};
 #[cfg(feature = "cluster")]
 pub use cluster::{Access, Cluster, Flavour, Stack};
 pub use dial::{Answer, Dial, Io, Line, Request, Session, WebSocket, ask};
-pub use frr::Frr;
+pub use frr::{Frr, Vty};
 #[cfg(feature = "cluster")]
 pub use http::{Call, Reply};
 pub use janitor::{Scratch, Service};

@@ -1,8 +1,8 @@
 //! GoBGP. It has no BFD.
 
-use crate::network::{Machine, Network, ROUTER};
+use crate::network::{Network, ROUTER};
 use crate::router::{ROUTER_ASN, Router, Seen, Setup, output, program};
-use bowline_testing::{Scratch, Service, until};
+use bowline_testing::{Machine, Scratch, Service, until};
 use serde_json::Value;
 
 const PACKAGE: &str = "gobgpd";
