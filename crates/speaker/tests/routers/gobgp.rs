@@ -124,7 +124,9 @@ impl Router for GoBgp {
     }
 
     fn reset(&self) {
-        self.ask(&["neighbor", self.node, "reset"]);
+        // After `reset` it refuses connections for half a minute, whatever its configuration says.
+        self.ask(&["neighbor", self.node, "disable"]);
+        self.ask(&["neighbor", self.node, "enable"]);
     }
 
     fn is_up(&self) -> bool {
