@@ -32,13 +32,14 @@ test: ## Run every test and tell at the end which failed; with KUBEBUILDER_ASSET
 
 # Longer than a change can wait for, so it is not a part of `make test`.
 .PHONY: soak
-soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die; a router's table of a million routes; 1,000 new cases of every property.
+soak: ## Full load for 30 s each while all changes, on the proxy, HAProxy and nginx; 1,000 Services, and 200 claims, while controllers die; a router's table of a million routes; ten minutes of announcements without the API; 1,000 new cases of every property.
 	@scripts/setup test
 	PROPTEST_CASES=1000 cargo test -p bowline-core -p bowline-speaker --lib
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test traffic load:: -- --nocapture --test-threads=1
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test addresses churn:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test claims killed:: -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test -p bowline-speaker --test routers many:: -- --nocapture
+	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test announce while_the_api_is_away -- --nocapture
 	BOWLINE_LONG=1 $(AS_ROOT) cargo test --test haproxy --test nginx -- --nocapture --test-threads=1 load:: faults::
 
 # What a build may do without. It has to compile with none of them, and with each alone.

@@ -1,9 +1,9 @@
 //! What the bench of announcing stands on: an API, two nodes with a speaker each, and a router between them.
 
 use crate::frr::Frr;
-use crate::network::{Machine, Network};
+use crate::network::Network;
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Cluster, Scratch, Service, Stack, eventually};
+use bowline_testing::{Cluster, Machine, Scratch, Service, Stack, eventually};
 use futures::StreamExt as _;
 use kube::config::Kubeconfig;
 use serde_json::{Value, json};
@@ -56,7 +56,6 @@ impl Site {
         let b = Machine::new();
         router.link("eth1", &b, "eth0");
         for (machine, link, at) in [(&b, "eth0", B), (&router, "eth1", "10.0.1.2")] {
-            machine.ip(&format!("link set {link} up"));
             machine.ip(&format!("addr add {at}/24 dev {link}"));
         }
         let server = server(&cluster);

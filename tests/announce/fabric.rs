@@ -44,8 +44,8 @@ impl Node {
         self.machine.ip("addr flush dev eth0");
     }
 
-    /// It has its addresses.
-    fn speaks(&self) {
+    /// It has its addresses, at first or again.
+    pub(crate) fn speaks(&self) {
         for address in [self.address(), self.second()] {
             self.machine.ip(&format!("addr add {address}/24 dev eth0"));
         }
@@ -101,11 +101,7 @@ impl Fabric {
         }
         let family = ["address-family ipv4 unicast", "maximum-paths 16", "exit-address-family"];
         bgpd.extend(family.map(str::to_owned));
-        let frr = Frr::start(&router, "", &(bgpd.join("\n") + "\n"));
-        until("bgpd has read its configuration", || {
-            let running = frr.show("show running-config");
-            if running.contains("maximum-paths 16") { Ok(()) } else { Err(running) }
-        });
+        let frr = Frr::start(&router, "", &bgpd, "maximum-paths 16");
         Self { router, client, nodes, frr, scratch: Scratch::new() }
     }
 

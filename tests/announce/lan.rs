@@ -3,21 +3,20 @@
 
 use crate::stage::{PROGRAM, deploy, object};
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Bowline, Cluster, Link, Machine, Scratch, Service, Stack, until};
+use bowline_testing::traffic::{Clients, Session, serve};
+use bowline_testing::{Bowline, Cluster, Link, Machine, Scratch, Service, Stack, mac, until};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The address of the Service.
-pub(crate) const VIP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 200));
-const BACKEND: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 150);
-/// How the error of a connection begins that was not made.
-const LOST: &str = "no connection";
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The numbers of the hosts beside the nodes.
+const CLIENT: u8 = 100;
+const BACKEND: u8 = 150;
+
+/// How long one of many attempts may take.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A node.
 pub(crate) struct Node {
@@ -28,6 +27,8 @@ pub(crate) struct Node {
     folder: PathBuf,
     pub(crate) speaker: Option<Service>,
     agent: Option<Service>,
+    /// What the agent is started with.
+    driver: Vec<String>,
 }
 
 impl Node {
@@ -41,26 +42,47 @@ impl Node {
         self.machine.on(|| scratch.spawn_with(&name, Path::new(PROGRAM), &all, &env))
     }
 
+    /// Its address.
+    pub(crate) fn address(&self, family: Family) -> IpAddr {
+        family.host(self.number)
+    }
+
+    /// Where the program of the agent has its files. It ends with the test, as a child of it would.
+    pub(crate) fn files(&self) -> String {
+        self.folder.join("files").display().to_string()
+    }
+
     /// The value of a metric of the speaker.
     pub(crate) fn metric(&self, name: &str) -> Result<u64, String> {
-        let page = self.machine.on(|| {
-            let mut stream = TcpStream::connect("127.0.0.1:9180")?;
-            stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-            let mut page = String::new();
-            stream.read_to_string(&mut page).map(|_| page)
-        });
-        let page = page.map_err(|error: std::io::Error| error.to_string())?;
+        let page = self.ask("127.0.0.1:9180", "/metrics")?;
         let mut lines = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         lines.next().and_then(|it| it.parse().ok()).ok_or_else(|| format!("no {name}: {page}"))
     }
 
-    fn mac(&self) -> String {
-        format!("02:00:00:00:00:{:02x}", self.number)
+    /// Whether the agent has applied the plan.
+    pub(crate) fn agent_is_ready(&self) -> Result<(), String> {
+        let page = self.ask("127.0.0.1:9181", "/readyz")?;
+        if page.starts_with("HTTP/1.0 200") || page.starts_with("HTTP/1.1 200") {
+            Ok(())
+        } else {
+            Err(page)
+        }
+    }
+
+    fn ask(&self, at: &str, path: &str) -> Result<String, String> {
+        let page = self.machine.on(|| {
+            let mut stream = TcpStream::connect(at)?;
+            stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+            let mut page = String::new();
+            stream.read_to_string(&mut page).map(|_| page)
+        });
+        page.map_err(|error: std::io::Error| error.to_string())
     }
 }
 
 /// The segment.
 pub(crate) struct Lan {
+    pub(crate) family: Family,
     pub(crate) cluster: Cluster,
     pub(crate) nodes: Vec<Node>,
     pub(crate) client: Machine,
@@ -69,20 +91,56 @@ pub(crate) struct Lan {
     scratch: Scratch,
 }
 
-fn joined(switch: &Machine, number: u8) -> Machine {
-    let machine = Machine::new();
-    let (mac, path) = (format!("02:00:00:00:00:{number:02x}"), switch.path());
-    machine.ip(&format!("link add eth0 address {mac} type veth peer name p{number} netns {path}"));
-    switch.ip(&format!("link set p{number} master segment"));
-    switch.ip(&format!("link set p{number} up"));
-    machine.ip("link set eth0 up");
-    machine.ip(&format!("addr add 10.0.0.{number}/24 dev eth0"));
-    machine
+/// The family of all addresses of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// The address of the Service.
+    pub(crate) fn vip(self) -> IpAddr {
+        self.host(200)
+    }
+
+    /// The address of a host.
+    pub(crate) fn host(self, number: u8) -> IpAddr {
+        match self {
+            Self::V4 => Ipv4Addr::new(10, 0, 0, number).into(),
+            Self::V6 => Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, number.into()).into(),
+        }
+    }
+
+    /// A new host on the segment.
+    fn joined(self, switch: &Machine, number: u8) -> Machine {
+        let (machine, address) = (Machine::new(), self.host(number));
+        switch.plug("segment", &machine, "eth0", number);
+        match self {
+            Self::V4 => machine.ip(&format!("addr add {address}/24 dev eth0")),
+            // `nodad`: an address that is being checked cannot be used for about a second.
+            Self::V6 => machine.ip(&format!("addr add {address}/64 dev eth0 nodad")),
+        };
+        machine
+    }
+
+    /// The Service, and its endpoint.
+    fn service(self) -> [Value; 2] {
+        let mut service = objects::service("web", "edge", &[(80, 8080)]);
+        let family = if matches!(self, Self::V4) { "IPv4" } else { "IPv6" };
+        service["spec"]["ipFamilies"] = json!([family]);
+        let endpoints = [Endpoint::ready(self.host(BACKEND))];
+        [service, objects::slice("web", ("", 8080, "TCP"), &endpoints)]
+    }
 }
 
 impl Lan {
-    /// Three nodes with speakers and agents of this kind of load balancer, and a Service with the address [`VIP`].
-    pub(crate) async fn new(source: Value, agent: impl Fn(&Node) -> Vec<String>) -> Self {
+    /// Three nodes with speakers and agents of this kind of load balancer, and a Service.
+    pub(crate) async fn new(
+        family: Family,
+        source: Value,
+        of_agent: impl Fn(&Node) -> Vec<String>,
+    ) -> Self {
         let cluster = Cluster::own(Stack::Dual).await;
         cluster.install(&deploy()).await;
         let kubeconfig = cluster.kubeconfig_of("bowline-controller").await;
@@ -90,22 +148,24 @@ impl Lan {
             Bowline::start(&cluster, Path::new(PROGRAM), &kubeconfig, "controller", &[]);
         controller.ready().await;
         let (switch, scratch) = (Machine::new(), Scratch::new());
-        switch.ip("link add segment type bridge mcast_snooping 0");
-        switch.ip("link set segment up");
-        let client = joined(&switch, 100);
-        let backend = joined(&switch, 150);
-        backend.on(|| serve(&TcpListener::bind((BACKEND, 8080)).expect("listen")));
+        switch.bridge("segment");
+        let client = family.joined(&switch, CLIENT);
+        let backend = family.joined(&switch, BACKEND);
+        serve(&backend, family.host(BACKEND), 8080, "served");
         let account = cluster.kubeconfig_of("bowline-speaker").await;
         let mut nodes = Vec::new();
         for (name, number) in [("a", 1), ("b", 2), ("c", 3)] {
-            let machine = joined(&switch, number);
+            let machine = family.joined(&switch, number);
             let api = Link::on(&machine, &cluster, &account);
             let folder = scratch.path().join(name);
             std::fs::create_dir(&folder).expect("make a folder");
-            let (speaker, agent) = (None, None);
-            nodes.push(Node { name, number, machine, api, folder, speaker, agent });
+            let (speaker, agent, driver) = (None, None, Vec::new());
+            let mut node = Node { name, number, machine, api, folder, speaker, agent, driver };
+            node.driver = of_agent(&node);
+            nodes.push(node);
         }
-        let pool = json!({"addresses": [format!("{VIP}/32")]});
+        let vip = family.vip();
+        let pool = json!({"addresses": [format!("{vip}-{vip}")]});
         cluster.apply("", &object("AddressPool", "lan", pool)).await;
         let mut spec = json!({"addressPool": "lan", "allowedNamespaces": {"from": "All"}});
         spec.as_object_mut().expect("an object").extend(source.as_object().expect("one").clone());
@@ -113,30 +173,16 @@ impl Lan {
         let advertisement = json!({"addressPools": ["lan"], "l2": {}});
         cluster.apply("", &object("Advertisement", "lan", advertisement)).await;
         let namespace = cluster.namespace().await;
-        cluster.apply(&namespace, &objects::service("web", "edge", &[(80, 8080)])).await;
-        let endpoints = [Endpoint::ready(BACKEND.into())];
-        cluster.apply(&namespace, &objects::slice("web", ("", 8080, "TCP"), &endpoints)).await;
-        let mut lan =
-            Self { cluster, nodes, client, _controller: controller, _switch: switch, scratch };
+        for object in family.service() {
+            cluster.apply(&namespace, &object).await;
+        }
+        let (_controller, _switch) = (controller, switch);
+        let mut lan = Self { family, cluster, nodes, client, _controller, _switch, scratch };
         for at in 0..lan.nodes.len() {
             lan.start_speaker(at);
-            let node = &lan.nodes[at];
-            let folder = node.folder.display().to_string();
-            let more = agent(node);
-            let mut args = vec!["--load-balancer", "edge", "--sockets", &folder];
-            args.extend(["--admin", "127.0.0.1:9181"]);
-            args.extend(more.iter().map(String::as_str));
-            let agent = node.spawn(&lan.scratch, "agent", &args);
-            lan.nodes[at].agent = Some(agent);
+            lan.start_agent(at);
         }
         lan
-    }
-
-    /// Where an agent of a node has its files.
-    pub(crate) fn files(node: &Node) -> String {
-        // Short: sockets have short names.
-        let folder = format!("l2-{}-{}", std::process::id(), node.name);
-        std::env::temp_dir().join(folder).display().to_string()
     }
 
     pub(crate) fn start_speaker(&mut self, at: usize) {
@@ -147,27 +193,45 @@ impl Lan {
         self.nodes[at].speaker = Some(speaker);
     }
 
-    /// Ends the agent of a node, so that it serves nothing any more.
+    /// Starts the agent of a node.
+    pub(crate) fn start_agent(&mut self, at: usize) {
+        let node = &self.nodes[at];
+        let folder = node.folder.display().to_string();
+        let mut args = vec!["--load-balancer", "edge", "--sockets", &folder, "--grace", "0"];
+        args.extend(["--admin", "127.0.0.1:9181"]);
+        args.extend(node.driver.iter().map(String::as_str));
+        let agent = node.spawn(&self.scratch, "agent", &args);
+        self.nodes[at].agent = Some(agent);
+    }
+
+    /// Ends the agent of a node and what it drives, so that the node serves nothing any more.
     pub(crate) fn end_agent(&mut self, at: usize) {
-        self.nodes[at].agent.take().expect("an agent").kill();
+        let mut agent = self.nodes[at].agent.take().expect("an agent");
+        agent.signal("TERM");
+        agent.wait();
+    }
+
+    fn to(&self) -> SocketAddr {
+        SocketAddr::new(self.family.vip(), 80)
     }
 
     /// Whether the client reaches the Service.
     pub(crate) fn reaches(&self) -> Result<(), String> {
-        self.client.on(|| attempt(PATIENCE))
+        Session::open(&self.client, self.to()).map(|_| ())
     }
 
     /// Waits until the client reaches the Service, and says how long that took.
     pub(crate) fn reached(&self) -> Duration {
         let begun = Instant::now();
-        until("the client reaches the Service", || self.client.on(|| attempt(PATIENCE / 4)));
+        let attempt = || Session::within(PATIENCE, &self.client, self.to());
+        until("the client reaches the Service", || attempt().map(|_| ()));
         begun.elapsed()
     }
 
     /// The place of the node that the client's kernel sends packets to.
     pub(crate) fn owner(&self) -> Option<usize> {
-        let neighbours = self.client.ip(&format!("neigh show {VIP} dev eth0"));
-        self.nodes.iter().position(|node| neighbours.contains(&node.mac()))
+        let owner = self.client.neighbour(self.family.vip(), "eth0")?;
+        self.nodes.iter().position(|node| mac(node.number) == owner)
     }
 
     /// Ends the speaker of a node without a word.
@@ -175,25 +239,15 @@ impl Lan {
         self.nodes[at].speaker.take().expect("a speaker").kill();
     }
 
-    /// Attempts to connect, one after another, while something happens. Returns the attempts that failed, and how many
-    /// there were. A connection that is made just before a move may be reset by the new owner: that is no lost attempt.
-    pub(crate) async fn meanwhile(&self, happens: impl AsyncFnOnce()) -> (Vec<String>, usize) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (client, stopped) = (self.client.clone(), stop.clone());
-        let attempts = std::thread::spawn(move || {
-            client.on(|| {
-                let (mut failures, mut count) = (Vec::new(), 0);
-                while !stopped.load(Ordering::Relaxed) {
-                    failures.extend(attempt(PATIENCE).err().filter(|it| it.starts_with(LOST)));
-                    count += 1;
-                }
-                (failures, count)
-            })
-        });
+    /// Lets clients connect, one connection after another, while something happens. No attempt to connect may be lost. A
+    /// connection that is made just before a move may be reset by the new owner: that is no lost attempt.
+    pub(crate) async fn without_a_lost_attempt(&self, happens: impl AsyncFnOnce()) {
+        let clients = Clients::start(&self.client, self.to(), 2);
+        clients.go_on();
         happens().await;
-        stop.store(true, Ordering::Relaxed);
-        let done = tokio::task::spawn_blocking(move || attempts.join());
-        done.await.expect("a task").expect("the attempts")
+        clients.go_on();
+        let seen = clients.stop();
+        assert_eq!(seen.lost_attempts(), [], "{} were answered", seen.total());
     }
 }
 
@@ -210,37 +264,4 @@ impl Drop for Lan {
             }
         }
     }
-}
-
-/// A request of its own connection.
-fn attempt(patience: Duration) -> Result<(), String> {
-    let to = SocketAddr::new(VIP, 80);
-    let mut stream =
-        TcpStream::connect_timeout(&to, patience).map_err(|error| format!("{LOST}: {error}"))?;
-    let mut ask = || -> std::io::Result<String> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(b"hello\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    match ask() {
-        Ok(answer) if answer == "served" => Ok(()),
-        other => Err(format!("{other:?}")),
-    }
-}
-
-/// Answers each connection once, on a thread of its own: a proxy may open a connection and never send a byte.
-fn serve(listener: &TcpListener) {
-    let listener = listener.try_clone().expect("a socket");
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut line = [0; 6];
-                if stream.read_exact(&mut line).is_ok() {
-                    let _ = stream.write_all(b"served");
-                }
-            });
-        }
-    });
 }

@@ -16,5 +16,4 @@ mod nodes;
 mod router;
 mod stage;
 mod told;
-mod traffic;
 mod two_clusters;

@@ -4,9 +4,9 @@
 use crate::fabric::{Fabric, NODE_ASN, Node, ROUTER_ASN};
 use crate::router::find;
 use crate::stage::{Site, object, play};
-use crate::traffic::{Clients, Session, serve};
 use bowline_api::advertisement::Advertisement;
 use bowline_testing::objects::{self, path};
+use bowline_testing::traffic::{Clients, Session, serve};
 use bowline_testing::{Call, Link, METALLB, Scratch, Service, eventually, until};
 use kube::Api;
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ fn a_move_from_metallb_node_by_node_loses_no_request_and_no_connection() {
             assert_eq!(session.ask(), Ok(name), "a connection that was open during the move");
         }
         let seen = clients.stop();
-        assert_eq!(seen.failures, Vec::<String>::new());
+        assert_eq!(seen.failures, []);
         assert!(seen.answers.keys().eq(["a", "b"]), "{seen:?}");
         assert_eq!(routes.changes(VIP), Vec::<String>::new(), "the router's kernel saw nothing");
         println!("{} requests, none failed: {:?}", seen.total(), seen.answers);

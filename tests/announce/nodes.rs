@@ -3,56 +3,79 @@
 
 use crate::fabric::{Fabric, NODE_ASN, Node, ROUTER_ASN};
 use crate::stage::{PROGRAM, Site, deploy, object, play};
-use crate::traffic::{Clients, Session, serve};
 use bowline_testing::objects::{self, Endpoint};
-use bowline_testing::{Bowline, Link, Scratch, until};
+use bowline_testing::traffic::{Clients, Session, serve};
+use bowline_testing::{Backend, Bowline, Link, Machine, Scratch, Service, until};
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 const VIP: &str = "203.0.113.90";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
+/// What serves the address on the nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Proxy {
+    Builtin,
+    Haproxy,
+}
+
 /// The proxy of a node, and its speaker.
 struct Host {
-    _agent: Bowline,
+    agent: Option<Bowline>,
     speaker: Option<Bowline>,
-    link: Link,
-    sockets: String,
+    api: Link,
+    /// The sockets of both, and the files of what the agent drives.
+    folder: PathBuf,
+    driver: Vec<String>,
 }
 
 impl Host {
-    fn new(
-        site: &Site,
-        node: &Node,
-        kubeconfig: &Path,
-        scratch: &Scratch,
-        driver: &[String],
-    ) -> Self {
-        let link = Link::on(&node.machine, &site.cluster, kubeconfig);
-        let sockets = scratch.path().join(format!("sockets-{}", node.name));
-        std::fs::create_dir(&sockets).expect("make a folder");
-        let sockets = sockets.display().to_string();
-        let mut args = vec!["--load-balancer", "edge", "--sockets", &sockets, "--grace", "0"];
-        args.extend(driver.iter().map(String::as_str));
-        let program = Path::new(PROGRAM);
-        let agent = node
-            .machine
-            .on(|| Bowline::start(&site.cluster, program, &link.kubeconfig, "agent", &args));
-        let mut host = Self { _agent: agent, speaker: None, link, sockets };
+    fn new(site: &Site, node: &Node, kubeconfig: &Path, scratch: &Scratch, proxy: Proxy) -> Self {
+        let api = Link::on(&node.machine, &site.cluster, kubeconfig);
+        let folder = scratch.path().join(node.name);
+        std::fs::create_dir(&folder).expect("make a folder");
+        let driver = match proxy {
+            Proxy::Builtin => Vec::new(),
+            Proxy::Haproxy => {
+                let files = folder.join("files").display().to_string();
+                let args = ["--driver", "haproxy", "--exec", "--haproxy-folder", &files];
+                args.map(str::to_owned).to_vec()
+            }
+        };
+        let mut host = Self { agent: None, speaker: None, api, folder, driver };
+        host.serve(site, node);
         host.announce(site, node, &[]);
         host
     }
 
+    /// Starts the agent.
+    fn serve(&mut self, site: &Site, node: &Node) {
+        let sockets = self.folder.display().to_string();
+        let mut args = vec!["--load-balancer", "edge", "--sockets", &sockets, "--grace", "0"];
+        args.extend(self.driver.iter().map(String::as_str));
+        self.agent = Some(self.start(site, node, "agent", &args));
+    }
+
     /// Starts the speaker.
     fn announce(&mut self, site: &Site, node: &Node, more: &[&str]) {
-        let mut args = vec!["--node-name", node.name, "--sockets", &self.sockets];
+        let sockets = self.folder.display().to_string();
+        let mut args = vec!["--node-name", node.name, "--sockets", &sockets];
         args.extend(if more.is_empty() { &["--grace", "0"] } else { more });
-        let program = Path::new(PROGRAM);
-        self.speaker = Some(node.machine.on(|| {
-            Bowline::start(&site.cluster, program, &self.link.kubeconfig, "speaker", &args)
-        }));
+        self.speaker = Some(self.start(site, node, "speaker", &args));
+    }
+
+    fn start(&self, site: &Site, node: &Node, role: &str, args: &[&str]) -> Bowline {
+        let (program, kubeconfig) = (Path::new(PROGRAM), &self.api.kubeconfig);
+        node.machine.on(|| Bowline::start(&site.cluster, program, kubeconfig, role, args))
+    }
+
+    /// Ends both without a word.
+    fn crash(&mut self) {
+        for mut it in [self.agent.take(), self.speaker.take()].into_iter().flatten() {
+            it.process.kill();
+        }
     }
 
     fn speaker(&mut self) -> &mut Bowline {
@@ -65,7 +88,7 @@ struct Nodes {
     site: Site,
     fabric: Fabric,
     hosts: Vec<Host>,
-    _scratch: Scratch,
+    scratch: Scratch,
 }
 
 fn to() -> SocketAddr {
@@ -84,12 +107,12 @@ fn peer(node: &Node, more: &Value) -> Value {
 }
 
 impl Nodes {
-    async fn new(fabric: Fabric, peers: Value, driver: impl Fn(&Node) -> Vec<String>) -> Self {
+    async fn new(fabric: Fabric, peers: Value, proxy: Proxy) -> Self {
         let scratch = Scratch::new();
         let mut site = Site::bare().await;
         site.start_controller(&["--default-class"]).await;
         let mut lb = json!({"allowedNamespaces": {"from": "All"}});
-        if driver(&fabric.nodes[0]).is_empty() {
+        if proxy == Proxy::Builtin {
             let pool = json!({"addresses": [format!("{VIP}/32")]});
             site.cluster.apply("", &object("AddressPool", "edge", pool)).await;
             lb["builtin"] = json!({});
@@ -112,14 +135,31 @@ impl Nodes {
         for node in &fabric.nodes {
             site.node(node.name).await;
             site.cluster.apply("", &peer(node, &peers)).await;
-            hosts.push(Host::new(&site, node, &agent, &scratch, &driver(node)));
+            hosts.push(Host::new(&site, node, &agent, &scratch, proxy));
         }
         fabric.leads(VIP, &NAMES).await;
-        Self { site, fabric, hosts, _scratch: scratch }
+        Self { site, fabric, hosts, scratch }
     }
 
     async fn builtin(fabric: Fabric, peers: Value) -> Self {
-        Self::new(fabric, peers, |_| Vec::new()).await
+        Self::new(fabric, peers, Proxy::Builtin).await
+    }
+
+    /// Takes the API away from controller, agents and speakers, or gives it back.
+    fn api(&self, there: bool) {
+        let links = self.hosts.iter().map(|it| &it.api).chain([self.site.api()]);
+        links.for_each(if there { Link::mend } else { Link::cut });
+    }
+
+    /// Waits until the Address and the BGPPeers say that all three nodes announce the address.
+    async fn all_is_told(&self) {
+        let all = json!({"bgpNodes": 3, "firstBGPNodes": NAMES});
+        let what = "the Address names three nodes";
+        self.site.shows("Address", "", VIP, what, |it| it["status"]["announcedBy"] == all).await;
+        for name in NAMES {
+            let (tor, what) = (format!("tor-{name}"), "the BGPPeer has a session");
+            self.site.shows("BGPPeer", "", &tor, what, |it| it["status"]["up"] == 1).await;
+        }
     }
 
     fn clients(&self) -> Clients {
@@ -127,9 +167,54 @@ impl Nodes {
     }
 }
 
+/// `wrk` on a machine: eight clients that open a connection for each request, at a pace that leaves ports and time.
+struct Wrk(Service);
+
+impl Wrk {
+    fn start(scratch: &Scratch, machine: &Machine, url: &str) -> Self {
+        let pace = "wrk.headers['Connection'] = 'close'\nfunction delay() return 20 end\n";
+        let script = scratch.write("pace.lua", pace).display().to_string();
+        let args = ["-t", "1", "-c", "8", "-d", "300", "-s", &script, url].map(str::to_owned);
+        let wrk = Path::new("wrk");
+        Self(machine.on(|| scratch.spawn("wrk", wrk, &args)))
+    }
+
+    /// Ends it. Returns how many requests were answered with 200, and says so if any was not.
+    fn stop(mut self) -> usize {
+        self.0.signal("INT");
+        self.0.wait();
+        let said = self.0.log();
+        assert!(!said.contains("Socket errors") && !said.contains("Non-2xx"), "{said}");
+        let mut lines = said.lines().filter_map(|line| line.trim().split_once(" requests in "));
+        lines.next().and_then(|it| it.0.parse().ok()).expect(&said)
+    }
+}
+
+/// A web server behind the same address, at port 8000.
+async fn pages(nodes: &Nodes) -> Backend {
+    let runtime = tokio::runtime::Handle::current();
+    let pod = Ipv4Addr::new(10, 0, 99, 1).into();
+    let served = nodes.fabric.router.on(|| runtime.block_on(Backend::http("pages", pod, 8081)));
+    let slice = objects::slice("pages", ("", 8081, "TCP"), &[Endpoint::ready(pod)]);
+    let (site, service) = (&nodes.site, objects::service("pages", "edge", &[(8000, 8081)]));
+    site.cluster.apply(&site.namespace, &service).await;
+    site.cluster.apply(&site.namespace, &slice).await;
+    for node in &nodes.fabric.nodes {
+        // Each node asks itself: the address is on its `lo`.
+        until(&format!("node {} serves the pages", node.name), || {
+            let to = SocketAddr::new(to().ip(), 8000);
+            let made = node.machine.on(|| std::net::TcpStream::connect(to));
+            made.map(|_| ()).map_err(|error| error.to_string())
+        });
+    }
+    served
+}
+
 async fn upgrades_lose_nothing(nodes: &mut Nodes) {
+    let _pages = pages(nodes).await;
     let routes = nodes.fabric.watch();
     let clients = nodes.clients();
+    let wrk = Wrk::start(&nodes.scratch, &nodes.fabric.client, &format!("http://{VIP}:8000/"));
     let open = |_| Session::open(&nodes.fabric.client, to()).expect("a connection");
     let mut sessions: Vec<_> = (0..12).map(open).collect();
     for (host, node) in nodes.hosts.iter_mut().zip(&nodes.fabric.nodes) {
@@ -148,9 +233,11 @@ async fn upgrades_lose_nothing(nodes: &mut Nodes) {
         assert_eq!(session.ask(), Ok("pod".to_owned()), "a connection that was open");
     }
     let seen = clients.stop();
-    assert_eq!(seen.failures, Vec::<String>::new());
+    assert_eq!(seen.failures, []);
     assert_eq!(routes.changes(VIP), Vec::<String>::new(), "the router's kernel saw nothing");
-    println!("three speakers upgraded: {} requests, none failed", seen.total());
+    let by_wrk = wrk.stop();
+    assert!(by_wrk > 0, "wrk had no answer");
+    println!("three speakers upgraded: {} and {by_wrk} requests, none failed", seen.total());
 }
 
 #[test]
@@ -164,21 +251,8 @@ fn an_upgrade_of_all_speakers_changes_no_route_and_loses_no_request() {
 #[test]
 fn an_upgrade_of_all_speakers_loses_no_request_at_the_own_address_of_a_haproxy() {
     play(async || {
-        // Sockets have short names.
-        let folder = |node: &Node| format!("nodes-{}-{}", std::process::id(), node.name);
-        let folder = |node: &Node| std::env::temp_dir().join(folder(node)).display().to_string();
-        let driver = |node: &Node| {
-            let args = ["--driver", "haproxy", "--exec", "--haproxy-folder", &folder(node)];
-            args.map(str::to_owned).to_vec()
-        };
-        let mut nodes = Nodes::new(Fabric::new(&NAMES), json!({}), driver).await;
+        let mut nodes = Nodes::new(Fabric::new(&NAMES), json!({}), Proxy::Haproxy).await;
         upgrades_lose_nothing(&mut nodes).await;
-        let folders: Vec<_> = nodes.fabric.nodes.iter().map(folder).collect();
-        drop(nodes);
-        for folder in folders {
-            // What an agent that was killed leaves.
-            let _ = std::fs::remove_dir_all(folder);
-        }
     });
 }
 
@@ -199,8 +273,7 @@ fn a_drained_node_is_left_without_a_lost_connection_attempt() {
         assert_eq!(nodes.hosts[0].speaker().process.wait(), Some(0));
         clients.go_on();
         let seen = clients.stop();
-        let attempts: Vec<_> = seen.failures.iter().filter(|it| it.contains("connect")).collect();
-        assert_eq!(attempts, Vec::<&String>::new());
+        assert_eq!(seen.lost_attempts(), []);
         // A plain router moves what is under way, too: at most the request that each client had open.
         assert!(seen.failures.len() <= 2, "{:?}", seen.failures);
         println!("{} requests, {} under way moved", seen.total(), seen.failures.len());
@@ -217,7 +290,7 @@ async fn a_crash_is_noticed(nodes: &mut Nodes, how: &str) {
     let clients = nodes.clients();
     clients.go_on();
     let seen = clients.stop();
-    assert_eq!(seen.failures, Vec::<String>::new());
+    assert_eq!(seen.failures, []);
 }
 
 #[test]
@@ -240,5 +313,56 @@ fn a_node_that_crashes_is_left_by_the_router_without_bfd() {
         let hold = json!({"holdTime": "3s"});
         let mut nodes = Nodes::builtin(Fabric::new(&NAMES), hold).await;
         a_crash_is_noticed(&mut nodes, "with a hold time of 3 s").await;
+    });
+}
+
+/// How long the API is away.
+fn outage() -> Duration {
+    let long = std::env::var_os("BOWLINE_LONG").is_some();
+    Duration::from_secs(if long { 600 } else { 3 })
+}
+
+#[test]
+fn while_the_api_is_away_a_node_that_crashes_is_left_and_the_others_serve_on() {
+    play(async || {
+        let mut nodes = Nodes::builtin(Fabric::new(&NAMES), json!({"holdTime": "3s"})).await;
+        nodes.all_is_told().await;
+        nodes.api(false);
+        let clients = nodes.clients();
+        clients.go_on();
+        assert_eq!(clients.stop().failures, []);
+        nodes.hosts[0].crash();
+        nodes.fabric.nodes[0].falls_silent();
+        nodes.fabric.leads(VIP, &["b", "c"]).await;
+
+        let (routes, clients) = (nodes.fabric.watch(), nodes.clients());
+        let begun = Instant::now();
+        while begun.elapsed() < outage() {
+            clients.go_on();
+        }
+        assert_eq!(nodes.fabric.paths(VIP), ["b", "c"]);
+        nodes.api(true);
+        // The speakers follow the API again: a route less, and one more.
+        let (fabric, site) = (&nodes.fabric, &nodes.site);
+        let mut without = peer(&fabric.nodes[1], &json!({"holdTime": "3s"}));
+        without["spec"]["nodeSelector"]["matchLabels"]["kubernetes.io/hostname"] = json!("nowhere");
+        assert_eq!(routes.changes(VIP), Vec::<String>::new(), "nothing moved");
+        let seen = clients.stop();
+        assert_eq!(seen.failures, []);
+        println!("the API was away: {} requests, none failed", seen.total());
+        site.cluster.apply("", &without).await;
+        fabric.leads(VIP, &["c"]).await;
+        site.cluster.apply("", &peer(&fabric.nodes[1], &json!({"holdTime": "3s"}))).await;
+        fabric.leads(VIP, &["b", "c"]).await;
+
+        // The node is back.
+        fabric.nodes[0].speaks();
+        nodes.hosts[0].serve(site, &fabric.nodes[0]);
+        nodes.hosts[0].announce(site, &fabric.nodes[0], &[]);
+        fabric.leads(VIP, &NAMES).await;
+        nodes.all_is_told().await;
+        let clients = nodes.clients();
+        clients.go_on();
+        assert_eq!(clients.stop().failures, []);
     });
 }

@@ -2,7 +2,7 @@
 
 use crate::router::Bird;
 use bowline_testing::objects::{self, Endpoint, path};
-use bowline_testing::{Bowline, Call, Cluster, Flavour, Machine, Scratch, Stack, net};
+use bowline_testing::{Bowline, Call, Cluster, Flavour, Link, Machine, Scratch, Stack, net};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ pub(crate) struct Site {
     pub(crate) cluster: Cluster,
     pub(crate) namespace: String,
     controller: Option<Bowline>,
+    /// The way of the controller to the API.
+    api: Option<Link>,
     router: Option<Bird>,
     scratch: Scratch,
 }
@@ -43,7 +45,8 @@ impl Site {
         let cluster = Cluster::own(Stack::Dual).await;
         cluster.install(&deploy()).await;
         let namespace = cluster.namespace().await;
-        Self { cluster, namespace, controller: None, router: None, scratch: Scratch::new() }
+        let scratch = Scratch::new();
+        Self { cluster, namespace, controller: None, api: None, router: None, scratch }
     }
 
     /// Everything but the speaker. The BGPPeer `tor` is the router.
@@ -78,10 +81,17 @@ impl Site {
         let mut args = args.to_vec();
         args.push("--leader-elect=false");
         let program = Path::new(PROGRAM);
+        let api = Link::new(&self.cluster, &kubeconfig).await;
         let mut controller =
-            Bowline::start(&self.cluster, program, &kubeconfig, "controller", &args);
+            Bowline::start(&self.cluster, program, &api.kubeconfig, "controller", &args);
         controller.ready().await;
         self.controller = Some(controller);
+        self.api = Some(api);
+    }
+
+    /// The way of the controller to the API.
+    pub(crate) fn api(&self) -> &Link {
+        self.api.as_ref().expect("a controller")
     }
 
     /// A node that is ready, with the label of its name.

@@ -4,7 +4,7 @@
 
 use crate::fabric::{Fabric, NODE_ASN, Node, ROUTER_ASN};
 use crate::stage::{PROGRAM, play};
-use crate::traffic::{Clients, Session, serve};
+use bowline_testing::traffic::{Clients, Session, serve};
 use bowline_testing::{Bind, Machine, Scratch, Service, page, until};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -122,7 +122,7 @@ fn two_clusters_serve_one_name_and_the_end_of_either_breaks_only_its_own_connect
             assert_eq!(session.ask(), Ok(name), "a connection to the old address");
         }
         let seen = clients.stop();
-        assert_eq!(seen.failures, Vec::<String>::new());
+        assert_eq!(seen.failures, []);
         assert!(seen.answers.keys().eq(["one", "two"]), "{:?}", seen.answers);
         println!("the record moved: {} requests, none failed", seen.total());
         clusters.iter().for_each(|it| it.shows(SECOND));
@@ -158,7 +158,7 @@ fn two_clusters_serve_one_name_and_the_end_of_either_breaks_only_its_own_connect
                 assert_eq!(session.ask(), Ok(name.to_owned()), "a connection of the other cluster");
             }
             let seen = clients.stop();
-            assert_eq!(seen.failures, Vec::<String>::new());
+            assert_eq!(seen.failures, []);
             assert!(seen.answers.keys().eq([name]), "{:?}", seen.answers);
             if dead == 0 {
                 // It comes back with nothing but its objects, and asks the DNS again.
@@ -177,7 +177,7 @@ fn the_example_with_two_clusters_runs_as_printed() {
     let scratch = Scratch::new();
     // Its own folder, so that two tests can run at once.
     let root = scratch.path();
-    let here = root.join("two").display().to_string();
+    let here = root.join("two");
     let folder = Path::new("examples/two-clusters");
     std::fs::create_dir_all(root.join(folder)).expect("make a folder");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
@@ -185,29 +185,21 @@ fn the_example_with_two_clusters_runs_as_printed() {
         let file = file.expect("a file");
         let text = std::fs::read_to_string(file.path()).expect("a text");
         let copy = root.join(folder).join(file.file_name());
-        std::fs::write(&copy, text.replace("/tmp/two-clusters", &here)).expect("write a copy");
+        std::fs::write(&copy, text.replace("/tmp/two-clusters", &here.display().to_string()))
+            .expect("write a copy");
         let mode = file.metadata().expect("its mode").permissions();
         std::fs::set_permissions(copy, mode).expect("set its mode");
     }
-    let text = std::fs::read_to_string(root.join(folder).join("README.md"));
-    let script = page::typed_without_installing(&text.expect("the README"));
-    let programs = Path::new(PROGRAM).parent().expect("a folder").display().to_string();
-    let path = std::env::var("PATH").unwrap_or_default();
     // Names of network namespaces are files, and its programs are processes: both end with this one.
     let alone = "mkdir -p /run/netns && mount -t tmpfs netns /run/netns && exec timeout 120 bash -e -c \"$0\"";
-    let output = Command::new("unshare")
-        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c", alone])
-        .arg(&script)
-        .current_dir(root)
-        .env("PATH", format!("{programs}:{path}:/usr/sbin"))
-        .env("HOME", scratch.path())
-        .env("NO_PROXY", "*")
-        .stdin(Stdio::null())
-        .output()
-        .expect("run bash");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let all = format!("{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{all}");
+    let words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let words = [&words[..], &["bash", "-c", alone]].concat();
+    let folder = &folder.display().to_string();
+    let writes = "/tmp/two-clusters";
+    let ran =
+        page::Example { root, folder, writes, here: &here }.run_by(&words, Path::new(PROGRAM));
+    let (said, all) = (&ran.said, &ran.all);
+    assert!(ran.succeeded, "{all}");
     // How many requests each cluster answered, before and after one has died.
     let served: Vec<Vec<&str>> = said
         .lines()

@@ -16,3 +16,4 @@ mod roles;
 mod security;
 mod tools;
 mod vms;
+mod vrrp;

@@ -14,13 +14,13 @@ mod process;
 mod router;
 
 use bowline_speaker::bgp::Route;
+use bowline_testing::{Machine, Vty};
 use frr::Frr;
-use network::{Machine, Network};
+use network::Network;
 use process::Speaker;
 use router::{Router, Setup};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -76,34 +76,11 @@ impl Drop for Monitor {
     }
 }
 
-/// A connection to bgpd, as vtysh has one for each command.
-struct Vty(UnixStream);
-
-impl Vty {
-    fn open(frr: &Frr) -> Self {
-        let mut vty = Self(UnixStream::connect(frr.socket("bgpd")).expect("connect to bgpd"));
-        vty.ask("enable");
-        vty
-    }
-
-    /// What a command prints. Three zeros and the result follow it.
-    fn ask(&mut self, command: &str) -> String {
-        self.0.write_all(command.as_bytes()).and_then(|()| self.0.write_all(&[0])).expect("ask");
-        let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
-        while !matches!(answer.as_slice(), [.., 0, 0, 0, _]) {
-            let length = self.0.read(&mut buffer).expect("an answer");
-            assert!(length > 0, "bgpd has ended");
-            answer.extend_from_slice(&buffer[..length]);
-        }
-        String::from_utf8_lossy(&answer).into_owned()
-    }
-
-    /// When the BGP table has the prefix.
-    fn until(&mut self, prefix: &str) -> Instant {
-        let command = format!("show bgp ipv4 unicast {prefix} json");
-        while !self.ask(&command).contains("nexthops") {}
-        Instant::now()
-    }
+/// When the BGP table has the prefix.
+fn in_table(vty: &mut Vty, prefix: &str) -> Instant {
+    let command = format!("show bgp ipv4 unicast {prefix} json");
+    while !vty.ask(&command).contains("nexthops") {}
+    Instant::now()
 }
 
 /// The median and the 99th of a hundred, in words.
@@ -132,14 +109,14 @@ fn main() {
     speaker.until_established();
     let monitor = Monitor::start(&network.router);
 
-    let mut vty = Vty::open(&frr);
+    let mut vty = frr.frr.vty("bgpd");
     let (mut known, mut installed) = (Vec::new(), Vec::new());
     for number in 1..=SAMPLES as u32 {
         let address = address(100, number);
         let prefix = format!("{address}/32");
         let began = Instant::now();
         speaker.announce(&prefix, Route::default());
-        known.push(vty.until(&prefix) - began);
+        known.push(in_table(&mut vty, &prefix) - began);
         installed.push(monitor.until([address].into()) - began);
     }
     println!("one route to FRR's BGP table: {}; to hold p50 50 ms, p99 250 ms", spread(known));

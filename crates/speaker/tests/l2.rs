@@ -9,6 +9,8 @@
 
 #[path = "l2/segment.rs"]
 mod segment;
+#[path = "l2/uplinks.rs"]
+mod uplinks;
 
 use bowline_speaker::l2::speaker::{News, Owner};
 use bowline_speaker::served::{Ports, Protocol, Served};

@@ -2,6 +2,8 @@
 //! bgpd learns are in the machine's kernel.
 
 use crate::{Machine, Scratch, Service, until};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,13 +15,14 @@ pub struct Frr {
 }
 
 impl Frr {
-    /// Starts the daemons with these configurations of bfdd and bgpd. The last line of bgpd's must be `exit`.
-    pub fn start(machine: &Machine, bfdd: &str, bgpd: &str) -> Self {
+    /// Starts the daemons with these configurations of bfdd and bgpd. bgpd listens before it has read its whole
+    /// configuration, and each further line would reset a session: so this waits until it knows a line with `last`.
+    pub fn start(machine: &Machine, bfdd: &str, bgpd: &[String], last: &str) -> Self {
         let mut frr =
             Self { scratch: Scratch::new(), services: Vec::new(), machine: machine.clone() };
         frr.scratch.write("zebra.conf", "no zebra nexthop kernel enable\n");
         frr.scratch.write("bfdd.conf", bfdd);
-        frr.scratch.write("bgpd.conf", bgpd);
+        frr.scratch.write("bgpd.conf", &(bgpd.join("\n") + "\n"));
         // The daemons are of a user of their own.
         let owned = Command::new("chown").args(["-R", "frr:frr"]).arg(frr.scratch.path()).status();
         assert!(
@@ -29,6 +32,10 @@ impl Frr {
         for daemon in ["zebra", "bfdd", "bgpd"] {
             frr.daemon(daemon);
         }
+        until("bgpd has read its configuration", || {
+            let running = frr.show("show running-config");
+            if running.contains(last) { Ok(()) } else { Err(running) }
+        });
         frr
     }
 
@@ -51,15 +58,29 @@ impl Frr {
         let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
         let daemon = program(name);
         let mut service = self.machine.on(|| self.scratch.spawn(name, &daemon, &args));
-        let socket = self.scratch.path().join(format!("{name}.vty"));
+        let socket = self.socket(name);
         until(&format!("{name} answers"), || {
             service.assert_alive();
-            match std::os::unix::net::UnixStream::connect(&socket) {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            }
+            UnixStream::connect(&socket).map(|_| ()).map_err(|error| error.to_string())
         });
         self.services.push(service);
+    }
+
+    /// Where a daemon takes commands.
+    fn socket(&self, daemon: &str) -> PathBuf {
+        self.scratch.path().join(format!("{daemon}.vty"))
+    }
+
+    /// A connection to a daemon, for many commands or for times of milliseconds.
+    pub fn vty(&self, daemon: &str) -> Vty {
+        let mut vty = Vty(UnixStream::connect(self.socket(daemon)).expect("connect to FRR"));
+        vty.ask("enable");
+        vty
+    }
+
+    /// What the daemons have logged.
+    pub fn log(&self) -> String {
+        self.services.iter().map(Service::log).collect()
     }
 
     /// What a command prints.
@@ -69,6 +90,24 @@ impl Frr {
             .output()
             .expect("run vtysh");
         String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// A connection to a daemon, as vtysh has one for each command.
+pub struct Vty(UnixStream);
+
+impl Vty {
+    /// What a command prints. Three zeros and the result follow it.
+    pub fn ask(&mut self, command: &str) -> String {
+        self.0.write_all(command.as_bytes()).and_then(|()| self.0.write_all(&[0])).expect("ask");
+        let (mut answer, mut buffer) = (Vec::new(), [0; 65_536]);
+        while !matches!(answer.as_slice(), [.., 0, 0, 0, _]) {
+            let length = self.0.read(&mut buffer).expect("an answer");
+            assert!(length > 0, "FRR has ended");
+            answer.extend_from_slice(&buffer[..length]);
+        }
+        answer.truncate(answer.len() - 4);
+        String::from_utf8_lossy(&answer).into_owned()
     }
 }
 

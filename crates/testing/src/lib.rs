@@ -27,6 +27,7 @@ mod janitor;
 mod machine;
 pub mod net;
 pub mod page;
+pub mod traffic;
 mod wait;
 
 #[cfg(feature = "cluster")]
@@ -62,7 +63,7 @@ pub use certificate::{Authority, Issued};
 #[cfg(feature = "cluster")]
 pub use cluster::{Access, Cluster, Flavour, Stack};
 pub use dial::{Answer, Dial, Io, Line, Request, Session, WebSocket, ask};
-pub use frr::Frr;
+pub use frr::{Frr, Vty};
 #[cfg(feature = "cluster")]
 pub use http::{Call, Reply};
 pub use janitor::{Scratch, Service};
@@ -70,7 +71,7 @@ pub use janitor::{Scratch, Service};
 pub use kubectl::Output;
 #[cfg(feature = "cluster")]
 pub use link::Link;
-pub use machine::Machine;
+pub use machine::{Machine, mac};
 #[cfg(feature = "cluster")]
 pub use metallb::METALLB;
 #[cfg(feature = "cluster")]

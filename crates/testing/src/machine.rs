@@ -3,6 +3,7 @@
 
 use nix::sched::{CloneFlags, setns, unshare};
 use std::fs::File;
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::sync::Arc;
@@ -75,4 +76,33 @@ impl Machine {
         self.ip(&format!("link set {here} up"));
         other.ip(&format!("link set {there} up"));
     }
+    /// Makes a bridge, the switch of an Ethernet segment.
+    pub fn bridge(&self, name: &str) {
+        self.ip(&format!("link add {name} type bridge mcast_snooping 0"));
+        self.ip(&format!("link set {name} up"));
+    }
+
+    /// Gives a host an interface on a bridge of this machine, with the Ethernet address [`mac`] of this number. The port
+    /// `pNUMBER` of the switch is its cable.
+    pub fn plug(&self, bridge: &str, host: &Self, interface: &str, number: u8) {
+        let (mac, path) = (mac(number), self.path());
+        host.ip(&format!(
+            "link add {interface} address {mac} type veth peer name p{number} netns {path}"
+        ));
+        self.ip(&format!("link set p{number} master {bridge}"));
+        self.ip(&format!("link set p{number} up"));
+        host.ip(&format!("link set {interface} up"));
+    }
+
+    /// The Ethernet address that the kernel has for a neighbour.
+    pub fn neighbour(&self, address: IpAddr, interface: &str) -> Option<String> {
+        let neighbours = self.ip(&format!("neigh show {address} dev {interface}"));
+        let (_, rest) = neighbours.split_once("lladdr ")?;
+        rest.split_whitespace().next().map(str::to_owned)
+    }
+}
+
+/// The Ethernet address of an interface with this number.
+pub fn mac(number: u8) -> String {
+    format!("02:00:00:00:00:{number:02x}")
 }

@@ -57,20 +57,18 @@ pub(crate) struct Host {
 impl Host {
     fn new(switch: &Machine, side: &str, number: u8) -> Self {
         let machine = Machine::new();
-        let mac = Mac([2, 0, 0, 0, 0, number]);
-        machine.ip(&format!(
-            "link add eth0 address {mac} type veth peer name p{number} netns {}",
-            switch.path()
-        ));
-        switch.ip(&format!("link set p{number} master {side}"));
-        switch.ip(&format!("link set p{number} up"));
-        machine.ip("link set eth0 up");
+        switch.plug(side, &machine, "eth0", number);
         machine.ip(&format!("addr add {}/24 dev eth0", v4(number)));
         // `nodad`: an address that is being checked cannot be used for about a second.
         machine.ip(&format!("addr add {}/64 dev eth0 nodad", v6(number)));
+        Self::at(machine, number)
+    }
+
+    /// A machine whose `eth0` has this number.
+    pub(crate) fn at(machine: Machine, number: u8) -> Self {
         let link = machine.ip("-o link show eth0");
         let index = link.split(':').next().and_then(|it| it.parse().ok()).expect("an index");
-        Self { machine, mac, index }
+        Self { machine, mac: Mac([2, 0, 0, 0, 0, number]), index }
     }
 
     /// Which hosts answer when this one asks for an address, as its kernel does. The frames that arrive tell.
@@ -127,9 +125,7 @@ impl Host {
 
     /// The MAC address that the kernel has for a neighbour.
     pub(crate) fn neighbour(&self, address: IpAddr) -> Option<String> {
-        let neighbours = self.machine.ip(&format!("neigh show {address} dev eth0"));
-        let (_, rest) = neighbours.split_once("lladdr ")?;
-        rest.split_whitespace().next().map(str::to_owned)
+        self.machine.neighbour(address, "eth0")
     }
 }
 
@@ -151,7 +147,7 @@ impl<T> Default for Told<T> {
 }
 
 impl<T> Told<T> {
-    fn tell(&self, news: T) {
+    pub(crate) fn tell(&self, news: T) {
         self.0.lock().expect("not poisoned").push(news);
         self.1.notify_all();
     }
@@ -295,8 +291,7 @@ impl Segment {
     pub(crate) fn new() -> Self {
         let switch = Machine::new();
         for bridge in ["left", "right"] {
-            switch.ip(&format!("link add {bridge} type bridge mcast_snooping 0"));
-            switch.ip(&format!("link set {bridge} up"));
+            switch.bridge(bridge);
         }
         switch.ip("link add tol type veth peer name tor");
         switch.ip("link set tol master right");

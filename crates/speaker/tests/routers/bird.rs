@@ -1,8 +1,8 @@
 //! BIRD 2.
 
-use crate::network::{Machine, Network, ROUTER};
+use crate::network::{Network, ROUTER};
 use crate::router::{ROUTER_ASN, Router, Seen, Setup, output, program};
-use bowline_testing::{Scratch, Service, until};
+use bowline_testing::{Machine, Scratch, Service, until};
 
 const PACKAGE: &str = "bird2";
 

@@ -1,91 +1,24 @@
 //! FRR: zebra, bgpd and bfdd.
 
-use crate::network::{Machine, Network};
-use crate::router::{ROUTER_ASN, Router, Seen, Setup, output, program};
-use bowline_testing::{Scratch, Service, until};
+use crate::network::Network;
+use crate::router::{ROUTER_ASN, Router, Seen, Setup};
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::Command;
-
-const PACKAGE: &str = "frr";
 
 pub(crate) struct Frr {
-    scratch: Scratch,
-    services: Vec<Service>,
-    machine: Machine,
+    pub(crate) frr: bowline_testing::Frr,
     node: &'static str,
 }
 
 impl Frr {
-    /// Starts the daemons with this configuration of bgpd.
-    pub(crate) fn with(network: &Network, node: &'static str, bgpd: &str) -> Self {
-        let mut frr = Self {
-            scratch: Scratch::new(),
-            services: Vec::new(),
-            machine: network.router.clone(),
-            node,
-        };
-        frr.scratch.write("zebra.conf", "no zebra nexthop kernel enable\n");
+    /// Starts the daemons with this configuration of bgpd, which has IPv6 last.
+    pub(crate) fn with(network: &Network, node: &'static str, bgpd: &[String]) -> Self {
         let fast = "bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n";
-        frr.scratch.write("bfdd.conf", fast);
-        frr.scratch.write("bgpd.conf", bgpd);
-        // The daemons are of a user of their own.
-        let owned = Command::new("chown").args(["-R", "frr:frr"]).arg(frr.scratch.path()).status();
-        assert!(owned.is_ok_and(|it| it.success()), "FRR needs root, and its user: chown frr:frr");
-        for daemon in ["zebra", "bfdd", "bgpd"] {
-            frr.daemon(daemon);
-        }
-        // It listens before it has read its whole configuration, and each further line would reset a session.
-        until("bgpd has read its configuration", || {
-            let running = frr.show("show running-config");
-            if running.contains("address-family ipv6") { Ok(()) } else { Err(running) }
-        });
-        frr
+        let last = "address-family ipv6";
+        Self { frr: bowline_testing::Frr::start(&network.router, fast, bgpd, last), node }
     }
 
-    fn dir(&self) -> String {
-        self.scratch.path().display().to_string()
-    }
-
-    fn daemon(&mut self, name: &str) {
-        let dir = self.dir();
-        let file = |it: &str| format!("{dir}/{it}");
-        let (config, pid, zserv) =
-            (file(&format!("{name}.conf")), file(&format!("{name}.of-frr")), file("zserv.api"));
-        let mut args = vec!["-f", &config, "-i", &pid, "-z", &zserv, "--vty_socket", &dir];
-        args.extend(["-P", "0", "--log", "stdout"]);
-        // Its control socket would be at one place for all tests.
-        let control = file("bfdd.sock");
-        if name == "bfdd" {
-            args.extend(["--bfdctl", &control]);
-        }
-        let args: Vec<_> = args.into_iter().map(str::to_owned).collect();
-        let daemon = program(name, PACKAGE);
-        let mut service = self.machine.on(|| self.scratch.spawn(name, &daemon, &args));
-        let socket = self.socket(name);
-        until(&format!("{name} answers"), || {
-            service.assert_alive();
-            match std::os::unix::net::UnixStream::connect(&socket) {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error.to_string()),
-            }
-        });
-        self.services.push(service);
-    }
-
-    /// Where a daemon takes commands.
-    pub(crate) fn socket(&self, daemon: &str) -> PathBuf {
-        self.scratch.path().join(format!("{daemon}.vty"))
-    }
-
-    /// What `show …` prints.
-    pub(crate) fn show(&self, command: &str) -> String {
-        let vtysh: PathBuf = program("vtysh", PACKAGE);
-        output(&vtysh, &["--vty_socket", &self.dir(), "-c", command])
-    }
-
-    pub(crate) fn json(&self, command: &str) -> Value {
-        serde_json::from_str(&self.show(command)).unwrap_or(Value::Null)
+    fn json(&self, command: &str) -> Value {
+        serde_json::from_str(&self.frr.show(command)).unwrap_or(Value::Null)
     }
 }
 
@@ -122,7 +55,7 @@ impl Router for Frr {
             lines.push(format!("neighbor {node} activate"));
             lines.push("exit-address-family".to_owned());
         }
-        Self::with(network, node, &lines.join("\n"))
+        Self::with(network, node, &lines)
     }
 
     fn route(&self, prefix: &str) -> Option<Seen> {
@@ -154,12 +87,12 @@ impl Router for Frr {
     }
 
     fn refresh(&self) -> bool {
-        self.show(&format!("clear bgp {} soft in", self.node));
+        self.frr.show(&format!("clear bgp {} soft in", self.node));
         true
     }
 
     fn reset(&self) {
-        self.show(&format!("clear bgp {}", self.node));
+        self.frr.show(&format!("clear bgp {}", self.node));
     }
 
     fn is_up(&self) -> bool {
@@ -168,7 +101,6 @@ impl Router for Frr {
     }
 
     fn log(&self) -> String {
-        let logs: Vec<_> = self.services.iter().map(Service::log).collect();
-        format!("{}\n{}", logs.concat(), self.show("show bgp neighbors"))
+        format!("{}\n{}", self.frr.log(), self.frr.show("show bgp neighbors"))
     }
 }

@@ -1,8 +1,8 @@
 //! GoBGP. It has no BFD.
 
-use crate::network::{Machine, Network, ROUTER};
+use crate::network::{Network, ROUTER};
 use crate::router::{ROUTER_ASN, Router, Seen, Setup, output, program};
-use bowline_testing::{Scratch, Service, until};
+use bowline_testing::{Machine, Scratch, Service, until};
 use serde_json::Value;
 
 const PACKAGE: &str = "gobgpd";
@@ -124,7 +124,9 @@ impl Router for GoBgp {
     }
 
     fn reset(&self) {
-        self.ask(&["neighbor", self.node, "reset"]);
+        // After `reset` it refuses connections for half a minute, whatever its configuration says.
+        self.ask(&["neighbor", self.node, "disable"]);
+        self.ask(&["neighbor", self.node, "enable"]);
     }
 
     fn is_up(&self) -> bool {

@@ -1,13 +1,12 @@
 //! The speaker under test as a process: this test binary once more, which reads commands and prints its status.
 
-use crate::network::Machine;
 use bowline_speaker::bfd;
 use bowline_speaker::bgp::session::{Record, State};
 use bowline_speaker::bgp::shell::{
     Bfd, Distance, Options, Password, Peer, Remote, Shell, Statuses,
 };
 use bowline_speaker::bgp::{Config, Route, Stop};
-use bowline_testing::until;
+use bowline_testing::{Machine, until};
 use ipnet::IpNet;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};

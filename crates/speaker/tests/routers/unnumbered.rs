@@ -2,14 +2,13 @@
 
 use crate::bird::Bird;
 use crate::frr::Frr;
-use crate::network::{Machine, NODE_LINK_LOCAL, Network, ROUTER_LINK_LOCAL};
+use crate::network::{NODE_LINK_LOCAL, Network, ROUTER_LINK_LOCAL};
 use crate::process::{PeerOf, Speaker};
 use crate::router::ROUTER_ASN;
 use crate::sessions::{VIP, VIP_V6};
 use crate::{Router, Setup};
 use bowline_speaker::bgp::Route;
-use bowline_testing::until;
-use std::process::Command;
+use bowline_testing::{Machine, until};
 
 fn announced(network: &Network, password: Option<&str>) -> Speaker {
     let setup = Setup::default();
@@ -37,8 +36,7 @@ fn leads_to_the_node(router: &impl Router) {
 fn in_the_kernel(machine: &Machine, prefix: &str, what: &str) {
     let address = prefix.split('/').next().expect("an address");
     until(&format!("{prefix} is {what}"), || {
-        let show = || Command::new("ip").args(["route", "show", address]).output().expect("run ip");
-        let said = String::from_utf8_lossy(&machine.on(show).stdout).into_owned();
+        let said = machine.ip(&format!("route show {address}"));
         if said.contains(what) { Ok(()) } else { Err(said) }
     });
 }
@@ -57,7 +55,7 @@ fn frr_and_the_speaker_find_each_other_by_interface() {
         "neighbor eth0 activate".to_owned(),
         "exit-address-family".to_owned(),
     ];
-    let frr = Frr::with(&network, "eth0", &lines.join("\n"));
+    let frr = Frr::with(&network, "eth0", &lines);
     let speaker = announced(&network, None);
     leads_to_the_node(&frr);
     // To an IPv4 address that FRR makes up for the neighbour's link-layer address.

@@ -1,7 +1,7 @@
 //! Traffic between machines: a server that names itself, clients that open a connection for each request, and connections
 //! that stay open. Only threads: a socket belongs to the machine of the thread that opens it.
 
-use bowline_testing::{Machine, until};
+use crate::{Machine, until};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 /// How long a client waits before it calls a request failed.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How the reason begins when no connection was made.
+const NO_CONNECTION: &str = "no connection: ";
+
 /// Answers each line with its name. It runs until the test ends.
-pub(crate) fn serve(machine: &Machine, address: IpAddr, port: u16, name: &str) {
+pub fn serve(machine: &Machine, address: IpAddr, port: u16, name: &str) {
     let listener = machine.on(|| TcpListener::bind((address, port)));
     let listener = listener.unwrap_or_else(|error| panic!("listen at {address}:{port}: {error}"));
     let name = name.to_owned();
@@ -35,22 +38,28 @@ fn answer(mut stream: TcpStream, name: &str) -> Option<()> {
 }
 
 /// A connection that stays open.
-pub(crate) struct Session {
+pub struct Session {
     stream: BufReader<TcpStream>,
     /// Which server answers.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 impl Session {
-    pub(crate) fn open(machine: &Machine, to: SocketAddr) -> Result<Self, String> {
-        machine.on(|| Self::open_here(to))
+    /// Opens one from a machine, and makes a request.
+    pub fn open(machine: &Machine, to: SocketAddr) -> Result<Self, String> {
+        machine.on(|| Self::open_here(to, PATIENCE))
     }
 
-    fn open_here(to: SocketAddr) -> Result<Self, String> {
+    /// The same with another patience, for a client that tries again.
+    pub fn within(patience: Duration, machine: &Machine, to: SocketAddr) -> Result<Self, String> {
+        machine.on(|| Self::open_here(to, patience))
+    }
+
+    fn open_here(to: SocketAddr, patience: Duration) -> Result<Self, String> {
         let because = |what: &str, error: std::io::Error| format!("{what}: {error}");
-        let stream =
-            TcpStream::connect_timeout(&to, PATIENCE).map_err(|it| because("connect", it))?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|it| because("timeout", it))?;
+        let stream = TcpStream::connect_timeout(&to, patience)
+            .map_err(|error| format!("{NO_CONNECTION}{error}"))?;
+        stream.set_read_timeout(Some(patience)).map_err(|it| because("timeout", it))?;
         stream.set_nodelay(true).map_err(|it| because("nodelay", it))?;
         let mut session = Self { stream: BufReader::new(stream), name: String::new() };
         session.name = session.ask()?;
@@ -58,7 +67,7 @@ impl Session {
     }
 
     /// One request.
-    pub(crate) fn ask(&mut self) -> Result<String, String> {
+    pub fn ask(&mut self) -> Result<String, String> {
         self.stream.get_mut().write_all(b"who\n").map_err(|error| format!("write: {error}"))?;
         let mut line = String::new();
         match self.stream.read_line(&mut line) {
@@ -69,30 +78,46 @@ impl Session {
     }
 }
 
+/// A request without an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When, since the clients began.
+    pub after: Duration,
+    /// Why.
+    pub why: String,
+}
+
 /// What clients saw.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// Answers, by the name of the server.
-    pub(crate) answers: BTreeMap<String, usize>,
-    /// Requests without an answer: when, and why.
-    pub(crate) failures: Vec<String>,
+    pub answers: BTreeMap<String, usize>,
+    /// Requests without an answer.
+    pub failures: Vec<Failure>,
 }
 
 impl Seen {
-    pub(crate) fn total(&self) -> usize {
+    /// How many requests were answered.
+    pub fn total(&self) -> usize {
         self.answers.values().sum()
+    }
+
+    /// The failures for which no connection was made.
+    pub fn lost_attempts(&self) -> Vec<Failure> {
+        self.failures.iter().filter(|it| it.why.starts_with(NO_CONNECTION)).cloned().collect()
     }
 }
 
 /// Clients that open a connection for each request, one after the other.
-pub(crate) struct Clients {
+pub struct Clients {
     seen: Arc<Mutex<Seen>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Clients {
-    pub(crate) fn start(machine: &Machine, to: SocketAddr, count: usize) -> Self {
+    /// Starts some.
+    pub fn start(machine: &Machine, to: SocketAddr, count: usize) -> Self {
         let (seen, stop) = (Arc::<Mutex<Seen>>::default(), Arc::<AtomicBool>::default());
         let start = Instant::now();
         let client = |_| {
@@ -104,8 +129,8 @@ impl Clients {
     }
 
     /// Waits until they have had fifty more answers.
-    pub(crate) fn go_on(&self) {
-        let answers = || self.seen.lock().unwrap().total();
+    pub fn go_on(&self) {
+        let answers = || self.seen.lock().expect("not poisoned").total();
         let before = answers();
         until("clients have more answers", || match answers() {
             now if now >= before + 50 => Ok(()),
@@ -113,12 +138,13 @@ impl Clients {
         });
     }
 
-    pub(crate) fn stop(self) -> Seen {
+    /// Ends them, and says what they saw.
+    pub fn stop(self) -> Seen {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("a client");
         }
-        std::mem::take(&mut self.seen.lock().unwrap())
+        std::mem::take(&mut self.seen.lock().expect("not poisoned"))
     }
 }
 
@@ -128,11 +154,11 @@ impl Clients {
 )]
 fn call(to: SocketAddr, seen: &Mutex<Seen>, stop: &AtomicBool, start: Instant) {
     while !stop.load(Ordering::Relaxed) {
-        let answer = Session::open_here(to);
-        let mut seen = seen.lock().unwrap();
+        let answer = Session::open_here(to, PATIENCE);
+        let mut seen = seen.lock().expect("not poisoned");
         match answer {
             Ok(session) => *seen.answers.entry(session.name).or_default() += 1,
-            Err(why) => seen.failures.push(format!("after {:?}: {why}", start.elapsed())),
+            Err(why) => seen.failures.push(Failure { after: start.elapsed(), why }),
         }
         drop(seen);
         std::thread::sleep(Duration::from_millis(8));
