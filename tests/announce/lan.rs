@@ -24,6 +24,8 @@ pub(crate) struct Node {
     number: u8,
     pub(crate) machine: Machine,
     pub(crate) api: Link,
+    /// The kubeconfig of the agent; that of the link is the speaker's.
+    of_agent: PathBuf,
     folder: PathBuf,
     pub(crate) speaker: Option<Service>,
     agent: Option<Service>,
@@ -33,7 +35,8 @@ pub(crate) struct Node {
 
 impl Node {
     fn spawn(&self, scratch: &Scratch, role: &str, args: &[&str]) -> Service {
-        let kubeconfig = self.api.kubeconfig.display().to_string();
+        let kubeconfig = if role == "agent" { &self.of_agent } else { &self.api.kubeconfig };
+        let kubeconfig = kubeconfig.display().to_string();
         let mut all = vec![role.to_owned()];
         all.extend(args.iter().map(|&it| it.to_owned()));
         let log = std::env::var("BOWLINE_LOG").unwrap_or_else(|_| "info".to_owned());
@@ -139,7 +142,7 @@ impl Lan {
     pub(crate) async fn new(
         family: Family,
         source: Value,
-        of_agent: impl Fn(&Node) -> Vec<String>,
+        driver: impl Fn(&Node) -> Vec<String>,
     ) -> Self {
         let cluster = Cluster::own(Stack::Dual).await;
         cluster.install(&deploy()).await;
@@ -152,16 +155,19 @@ impl Lan {
         let client = family.joined(&switch, CLIENT);
         let backend = family.joined(&switch, BACKEND);
         serve(&backend, family.host(BACKEND), 8080, "served");
-        let account = cluster.kubeconfig_of("bowline-speaker").await;
+        let account = cluster.speaker_kubeconfig(&deploy()).await;
+        let agents = cluster.agent_kubeconfig(&deploy(), "edge").await;
         let mut nodes = Vec::new();
         for (name, number) in [("a", 1), ("b", 2), ("c", 3)] {
             let machine = family.joined(&switch, number);
             let api = Link::on(&machine, &cluster, &account);
+            let of_agent = api.also(&cluster, &agents);
             let folder = scratch.path().join(name);
             std::fs::create_dir(&folder).expect("make a folder");
-            let (speaker, agent, driver) = (None, None, Vec::new());
-            let mut node = Node { name, number, machine, api, folder, speaker, agent, driver };
-            node.driver = of_agent(&node);
+            let (speaker, agent, none) = (None, None, Vec::new());
+            let mut node =
+                Node { name, number, machine, api, of_agent, folder, speaker, agent, driver: none };
+            node.driver = driver(&node);
             nodes.push(node);
         }
         let vip = family.vip();

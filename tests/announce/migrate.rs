@@ -3,7 +3,7 @@
 
 use crate::fabric::{Fabric, NODE_ASN, Node, ROUTER_ASN};
 use crate::router::find;
-use crate::stage::{Site, object, play};
+use crate::stage::{Site, deploy, object, play};
 use bowline_api::advertisement::Advertisement;
 use bowline_testing::objects::{self, path};
 use bowline_testing::traffic::{Clients, Session, serve};
@@ -121,7 +121,7 @@ fn a_move_from_metallb_node_by_node_loses_no_request_and_no_connection() {
         for node in &fabric.nodes {
             site.cluster.apply("", &peer_of(node)).await;
         }
-        let kubeconfig = site.cluster.kubeconfig_of("bowline-speaker").await;
+        let kubeconfig = site.cluster.speaker_kubeconfig(&deploy()).await;
         let mut ours = Vec::new();
         for (node, theirs) in fabric.nodes.iter().zip(&mut theirs) {
             let link = Link::on(&node.machine, &site.cluster, &kubeconfig);

@@ -26,14 +26,24 @@ struct Host {
     agent: Option<Bowline>,
     speaker: Option<Bowline>,
     api: Link,
+    /// The kubeconfig of the speaker; that of the link is the agent's.
+    of_speaker: PathBuf,
     /// The sockets of both, and the files of what the agent drives.
     folder: PathBuf,
     driver: Vec<String>,
 }
 
 impl Host {
-    fn new(site: &Site, node: &Node, kubeconfig: &Path, scratch: &Scratch, proxy: Proxy) -> Self {
-        let api = Link::on(&node.machine, &site.cluster, kubeconfig);
+    /// The kubeconfigs are those of the agent and the speaker.
+    fn new(
+        site: &Site,
+        node: &Node,
+        [agent, speaker]: [&Path; 2],
+        scratch: &Scratch,
+        proxy: Proxy,
+    ) -> Self {
+        let api = Link::on(&node.machine, &site.cluster, agent);
+        let of_speaker = api.also(&site.cluster, speaker);
         let folder = scratch.path().join(node.name);
         std::fs::create_dir(&folder).expect("make a folder");
         let driver = match proxy {
@@ -44,7 +54,7 @@ impl Host {
                 args.map(str::to_owned).to_vec()
             }
         };
-        let mut host = Self { agent: None, speaker: None, api, folder, driver };
+        let mut host = Self { agent: None, speaker: None, api, of_speaker, folder, driver };
         host.serve(site, node);
         host.announce(site, node, &[]);
         host
@@ -67,7 +77,8 @@ impl Host {
     }
 
     fn start(&self, site: &Site, node: &Node, role: &str, args: &[&str]) -> Bowline {
-        let (program, kubeconfig) = (Path::new(PROGRAM), &self.api.kubeconfig);
+        let program = Path::new(PROGRAM);
+        let kubeconfig = if role == "speaker" { &self.of_speaker } else { &self.api.kubeconfig };
         node.machine.on(|| Bowline::start(&site.cluster, program, kubeconfig, role, args))
     }
 
@@ -131,11 +142,12 @@ impl Nodes {
         site.cluster.apply(&site.namespace, &objects::service("web", "edge", &[(80, 8080)])).await;
         site.cluster.apply(&site.namespace, &slice).await;
         let agent = site.cluster.agent_kubeconfig(&deploy(), "edge").await;
+        let speaker = site.cluster.speaker_kubeconfig(&deploy()).await;
         let mut hosts = Vec::new();
         for node in &fabric.nodes {
             site.node(node.name).await;
             site.cluster.apply("", &peer(node, &peers)).await;
-            hosts.push(Host::new(&site, node, &agent, &scratch, proxy));
+            hosts.push(Host::new(&site, node, [&agent, &speaker], &scratch, proxy));
         }
         fabric.leads(VIP, &NAMES).await;
         Self { site, fabric, hosts, scratch }

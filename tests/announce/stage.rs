@@ -70,12 +70,9 @@ impl Site {
     /// Ends the controller, if there is one, and starts one.
     pub(crate) async fn start_controller(&mut self, args: &[&str]) {
         drop(self.controller.take());
-        for rights in ["rbac/import-metallb.yaml", "rbac/speaker.yaml"] {
-            let wanted = rights.contains("speaker") || args.contains(&"--import-metallb");
-            if wanted && self.cluster.flavour() != Flavour::Embedded {
-                let file = deploy().join(rights).display().to_string();
-                self.cluster.kubectl(&["apply", "-f", &file], "").ok();
-            }
+        if args.contains(&"--import-metallb") && self.cluster.flavour() != Flavour::Embedded {
+            let file = deploy().join("rbac/import-metallb.yaml").display().to_string();
+            self.cluster.kubectl(&["apply", "-f", &file], "").ok();
         }
         let kubeconfig = self.cluster.kubeconfig_of("bowline-controller").await;
         let mut args = args.to_vec();
@@ -117,7 +114,7 @@ impl Site {
 
     /// The speaker of a node.
     pub(crate) async fn speaker(&self, args: &[&str]) -> Bowline {
-        let kubeconfig = self.cluster.kubeconfig_of("bowline-speaker").await;
+        let kubeconfig = self.cluster.speaker_kubeconfig(&deploy()).await;
         let sockets = self.scratch.path().display().to_string();
         let mut all = vec!["--node-name", "a", "--grace", "0", "--sockets", &sockets];
         all.extend(args);

@@ -139,6 +139,15 @@ impl Cluster {
         file
     }
 
+    /// A kubeconfig with the rights that `deploy` gives to speakers.
+    pub async fn speaker_kubeconfig(&self, deploy: &Path) -> PathBuf {
+        if self.flavour() == Flavour::Real {
+            let rbac = deploy.join("rbac/speaker.yaml").display().to_string();
+            self.kubectl(&["apply", "-f", &rbac], "").ok();
+        }
+        self.kubeconfig_of("bowline-speaker").await
+    }
+
     /// A kubeconfig with the rights of a role. The embedded API does not check roles.
     pub async fn kubeconfig_of(&self, account: &str) -> PathBuf {
         if self.flavour() == Flavour::Embedded {

@@ -14,6 +14,8 @@ use tokio::task::JoinSet;
 pub struct Link {
     /// A kubeconfig that leads to the link.
     pub kubeconfig: PathBuf,
+    /// The link's own address.
+    url: String,
     up: watch::Sender<bool>,
 }
 
@@ -31,24 +33,18 @@ impl Link {
     }
 
     fn from(cluster: &Cluster, kubeconfig: &Path, listener: std::net::TcpListener) -> Self {
-        let mut config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         listener.set_nonblocking(true).expect("a listener that does not block");
         let listener = TcpListener::from_std(listener).expect("a listener of the runtime");
-        let here = listener.local_addr().expect("an address");
-        let target = config.clusters[0].cluster.as_mut().expect("a cluster");
-        let url = target.server.replace(format!("https://{here}"));
-        let server: SocketAddr = url
-            .as_deref()
-            .and_then(|url| url.strip_prefix("https://"))
-            .and_then(|address| address.trim_end_matches('/').parse().ok())
-            .expect("the server is on loopback");
-        let file = cluster.scratch().join("kubeconfig");
-        // JSON is valid YAML.
-        let text = serde_json::to_string(&config).expect("a kubeconfig is JSON");
-        std::fs::write(&file, text).expect("write a kubeconfig");
+        let url = format!("https://{}", listener.local_addr().expect("an address"));
+        let (file, server) = redirected(cluster, kubeconfig, &url);
         let (up, state) = watch::channel(true);
         tokio::spawn(serve(listener, server, state));
-        Self { kubeconfig: file, up }
+        Self { kubeconfig: file, url, up }
+    }
+
+    /// A kubeconfig of another account at the same server that leads to the link.
+    pub fn also(&self, cluster: &Cluster, kubeconfig: &Path) -> PathBuf {
+        redirected(cluster, kubeconfig, &self.url).0
     }
 
     /// Closes all connections and accepts no more.
@@ -60,6 +56,23 @@ impl Link {
     pub fn mend(&self) {
         let _ = self.up.send(true);
     }
+}
+
+/// A copy of a kubeconfig that leads there, and where the original leads.
+fn redirected(cluster: &Cluster, kubeconfig: &Path, there: &str) -> (PathBuf, SocketAddr) {
+    let mut config = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let target = config.clusters[0].cluster.as_mut().expect("a cluster");
+    let server = target.server.replace(there.to_owned());
+    let server = server
+        .as_deref()
+        .and_then(|url| url.strip_prefix("https://"))
+        .and_then(|address| address.trim_end_matches('/').parse().ok())
+        .expect("the server is on loopback");
+    let file = cluster.scratch().join("kubeconfig");
+    // JSON is valid YAML.
+    let text = serde_json::to_string(&config).expect("a kubeconfig is JSON");
+    std::fs::write(&file, text).expect("write a kubeconfig");
+    (file, server)
 }
 
 async fn serve(listener: TcpListener, server: SocketAddr, mut up: watch::Receiver<bool>) {
