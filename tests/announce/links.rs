@@ -44,8 +44,8 @@ async fn moves_and_crashes(family: Family) {
     let builtin = |_: &_| vec!["--driver".to_owned(), "builtin".to_owned()];
     let mut lan = Lan::new(family, json!({"builtin": {}}), builtin).await;
     let address = family.vip().to_string();
-    all_are_heard(&lan);
     owned(&lan).await;
+    all_are_heard(&lan);
     // By hand, to each other node in turn.
     for _ in 0..2 {
         let from = lan.owner().expect("an owner");
@@ -104,8 +104,8 @@ async fn on_every_node(family: Family, kind: &str, driver: &str) {
     })
     .await;
     let vip = family.vip();
-    all_are_heard(&lan);
     let from = owned(&lan).await;
+    all_are_heard(&lan);
     let on_lo =
         |at: usize| lan.nodes[at].machine.ip("addr show dev lo").contains(&format!(" {vip}/"));
     until("the address is on every node", || yes((0..3).all(on_lo)));
