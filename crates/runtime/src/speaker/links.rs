@@ -44,6 +44,8 @@ pub(super) struct Links {
     owned: BTreeSet<IpAddr>,
     members: BTreeSet<String>,
     conflicts: BTreeMap<IpAddr, Claim>,
+    /// The node that answers for an address although its speaker does not own it, and until when it is told.
+    contradictions: BTreeMap<IpAddr, (String, Instant)>,
     moves: BTreeMap<IpAddr, Wish>,
     not_moved: BTreeMap<IpAddr, NotMoved>,
     /// What does not work of the running speaker.
@@ -71,6 +73,7 @@ impl Links {
             owned: BTreeSet::new(),
             members: BTreeSet::new(),
             conflicts: BTreeMap::new(),
+            contradictions: BTreeMap::new(),
             moves: BTreeMap::new(),
             not_moved: BTreeMap::new(),
             trouble: None,
@@ -97,6 +100,7 @@ impl Links {
                     }
                     self.candidates.remove(address);
                     self.conflicts.remove(address);
+                    self.contradictions.remove(address);
                 }
                 _ => {}
             }
@@ -136,6 +140,7 @@ impl Links {
         self.owned.clear();
         self.members.clear();
         self.conflicts.clear();
+        self.contradictions.clear();
         self.trouble = None;
     }
 
@@ -183,7 +188,8 @@ impl Links {
     /// Returns when a start should be tried again, or a claim is over.
     pub(super) fn due(&self) -> impl Future<Output = ()> + Send + use<> {
         let claims = self.conflicts.values().filter_map(|it| it.until);
-        let due = claims.chain(self.again).min();
+        let contradictions = self.contradictions.values().map(|it| it.1);
+        let due = claims.chain(contradictions).chain(self.again).min();
         async move {
             match due {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -196,6 +202,7 @@ impl Links {
     pub(super) fn try_again(&mut self) {
         let now = Instant::now();
         self.conflicts.retain(|_, it| it.until.is_none_or(|until| now < until));
+        self.contradictions.retain(|_, it| now < it.1);
         if self.again.is_some_and(|at| at <= now) {
             self.start();
         }
@@ -237,6 +244,14 @@ impl Links {
             }
             News::Conflict(address, mac) => {
                 self.conflict(address, &mac.to_string(), Some(Instant::now() + CLAIM_LASTS));
+                Vec::new()
+            }
+            News::Contradicted(address, node) => {
+                let text = contradiction(address, &node);
+                let until = Instant::now() + CLAIM_LASTS;
+                if self.contradictions.insert(address, (node, until)).is_none() {
+                    tracing::warn!("{text}");
+                }
                 Vec::new()
             }
             News::NotMoved(address, to) => {
@@ -300,13 +315,16 @@ impl Links {
 
     /// What there is to say of the links.
     pub(super) fn report(&self) -> OnLinks {
-        let troubles = [&self.missing, &self.trouble];
+        let troubles =
+            [&self.missing, &self.trouble].into_iter().flatten().map(|it| it.as_str().into());
+        let contradictions =
+            self.contradictions.iter().map(|(address, it)| contradiction(*address, &it.0).into());
         OnLinks {
             gossip: self.started.as_ref().and_then(|it| it.at),
             members: self.members.len(),
             conflicts: self.conflicts.iter().map(|(at, it)| (*at, it.host.clone())).collect(),
             not_moved: self.not_moved.clone(),
-            troubles: troubles.into_iter().flatten().map(|it| it.as_str().into()).collect(),
+            troubles: troubles.chain(contradictions).collect(),
         }
     }
 
@@ -321,6 +339,13 @@ impl Links {
     pub(super) fn has_left(&self) -> bool {
         self.left || self.started.is_none()
     }
+}
+
+fn contradiction(address: IpAddr, node: &str) -> String {
+    format!(
+        "node {node} answers for {address} although its speaker does not own it: kube-proxy in IPVS mode needs \
+         strictARP, or another host forges frames of the node"
+    )
 }
 
 fn candidate(offer: &announce::Candidate) -> Candidate {

@@ -67,6 +67,8 @@ pub enum News {
     Owner(IpAddr, Owner),
     /// A host that is no speaker of this cluster claims an address that this node may answer for.
     Conflict(IpAddr, Mac),
+    /// The node of this name answers for an address although its speaker says that it does not own it.
+    Contradicted(IpAddr, String),
     /// The speaker that should own an address could not take it: it is not there, or may not.
     NotMoved(IpAddr, String),
     /// The speaker of this name says that its node serves an address and may own it, or no longer.

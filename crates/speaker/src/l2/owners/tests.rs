@@ -1,5 +1,6 @@
 //! Single situations. `segment` plays a whole segment of speakers, `orders` lets random things happen there.
 
+mod links;
 mod orders;
 mod segment;
 

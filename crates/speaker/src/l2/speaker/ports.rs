@@ -60,29 +60,26 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Opens the sockets of new links and closes those of links that are gone. Returns the links that work.
-    pub(super) fn set(
-        &mut self,
-        links: BTreeMap<u32, Link>,
-    ) -> (BTreeMap<u32, Link>, Option<io::Error>) {
-        self.ports.retain(|index, _| links.contains_key(index));
-        self.groups.keep(|index| links.contains_key(index));
+    /// Opens the sockets of links that come up, and closes those of links that are down or gone. A link that has none
+    /// is as one that is down.
+    pub(super) fn set(&mut self, links: &mut BTreeMap<u32, Link>) -> Option<io::Error> {
+        let is_up = |index: &u32| links.get(index).is_some_and(|it| it.up);
+        self.ports.retain(|index, _| is_up(index));
+        self.groups.keep(is_up);
         let mut failed = None;
-        let mut open = |index: &u32| match self.ports.entry(*index) {
-            std::collections::btree_map::Entry::Occupied(_) => true,
-            std::collections::btree_map::Entry::Vacant(place) => match Port::open(*index) {
-                Ok(port) => {
-                    place.insert(port);
-                    true
-                }
+        for (index, link) in links.iter_mut().filter(|it| it.1.up) {
+            if self.ports.contains_key(index) {
+                continue;
+            }
+            match Port::open(*index) {
+                Ok(port) => _ = self.ports.insert(*index, port),
                 Err(error) => {
+                    link.up = false;
                     failed = Some(error);
-                    false
                 }
-            },
-        };
-        let links = links.into_iter().filter(|(index, _)| open(index)).collect();
-        (links, failed)
+            }
+        }
+        failed
     }
 
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
