@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
 /// The name of both tables.
-const TABLE: &str = "bowline_served";
+pub(super) const TABLE: &str = "bowline_served";
 
 /// What the rules say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +66,13 @@ impl Filter {
         let mut filter = Self::default();
         let left = seen.lo.iter().filter(|it| *it.1).map(|it| it.0);
         for address in served.addresses.keys().chain(left) {
+            if address.is_ipv4() {
+                filter.put(Set::Silent, address.to_string());
+            }
+        }
+        // kube-proxy in IPVS mode has the addresses of Services on every node. An address of the node itself stays
+        // reachable, whatever is announced.
+        for address in served.silent.iter().filter(|it| !seen.own.contains(*it)) {
             if address.is_ipv4() {
                 filter.put(Set::Silent, address.to_string());
             }
@@ -188,11 +195,14 @@ fn join<'a>(elements: impl IntoIterator<Item = &'a String>) -> String {
     elements.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether both tables are in place.
-pub(super) fn is_there() -> bool {
-    let list = Command::new("nft").args(["list", "tables"]).stderr(Stdio::null()).output();
-    let list = list.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()).unwrap_or_default();
-    ["arp", "inet"].iter().all(|family| list.contains(&format!("table {family} {TABLE}")))
+/// Both tables as nft shows them, without the elements of sets: to find out whether others changed them.
+pub(super) fn shown() -> String {
+    let show = |family| {
+        let words = ["-t", "list", "table", family, TABLE];
+        let output = Command::new("nft").args(words).stderr(Stdio::null()).output();
+        output.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()).unwrap_or_default()
+    };
+    ["arp", "inet"].map(show).concat()
 }
 
 #[cfg(test)]
@@ -247,5 +257,14 @@ mod tests {
         let script = Filter::of(&served(&[]), &seen).script(None);
         assert!(script.contains("elements = { 192.0.2.9 }"), "{script}");
         assert!(!script.contains("127.0.0.1"), "{script}");
+    }
+
+    #[test]
+    fn the_kernel_is_silent_about_addresses_that_only_speakers_answer_for() {
+        let silent = ["192.0.2.7", "192.0.2.1", "2001:db8::7"].map(|it| it.parse().expect("one"));
+        let served = Served { silent: silent.into(), ..Served::default() };
+        let own = ["192.0.2.1".parse().expect("one")].into();
+        let script = Filter::of(&served, &Seen { own, ..Seen::default() }).script(None);
+        assert!(script.contains("elements = { 192.0.2.7 }"), "not the node's own: {script}");
     }
 }
