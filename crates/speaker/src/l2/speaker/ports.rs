@@ -30,6 +30,22 @@ const NDP: [(u16, u8, u8, u32); 7] = [
     (0x06, 0, 0, 0xffff),
 ];
 
+/// What comes before both: the kernel also hands on frames of VLAN interfaces above an interface, after it has taken the
+/// tag off, and frames of VLANs that have no interface here, as if they were for another host. `ld ifindex; jeq #index,
+/// next; ret #0; next: ld pkttype; jeq #PACKET_OTHERHOST, fail, pass; fail: ret #0; pass:`.
+fn own(index: u32) -> [(u16, u8, u8, u32); 6] {
+    // SKF_AD_OFF, where the kernel has what it knows of a frame, with SKF_AD_IFINDEX and SKF_AD_PKTTYPE.
+    let (interface, kind) = (0xffff_f000 + 8, 0xffff_f000 + 4);
+    [
+        (0x20, 0, 0, interface),
+        (0x15, 1, 0, index),
+        (0x06, 0, 0, 0),
+        (0x20, 0, 0, kind),
+        (0x15, 0, 1, 3),
+        (0x06, 0, 0, 0),
+    ]
+}
+
 #[derive(Debug)]
 struct Port {
     arp: PacketSocket,
@@ -41,7 +57,8 @@ impl Port {
         let index = NonZeroU32::new(index)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no interface index"))?;
         let filter = |code: &[(u16, u8, u8, u32)]| -> Vec<_> {
-            code.iter().map(|(code, jt, jf, k)| SockFilter::new(*code, *jt, *jf, *k)).collect()
+            let code = own(index.get()).into_iter().chain(code.iter().copied());
+            code.map(|(code, jt, jf, k)| SockFilter::new(code, jt, jf, k)).collect()
         };
         Ok(Self {
             arp: PacketSocket::open(index, Protocol::Arp, &filter(&ARP))?,
