@@ -115,10 +115,15 @@ impl Owners {
                 State::Waiting(_) | State::Asking { .. } | State::Verifying { .. },
                 Seen::Stranger(_),
             ) => {
-                if spot.seen != Some(seen) {
+                let (known, before) = (spot.seen == Some(seen), spot.seen);
+                let may = known || self.may_tell(address, now);
+                if !known && may {
                     self.conflict(address, mac);
                 }
-                self.wait(address, Some(seen), ASK_STRANGER_AGAIN, now);
+                // Frames with ever other addresses are one conflict, until the next may be told.
+                let first = !matches!(before, Some(Seen::Stranger(_)));
+                let seen = (may || first).then_some(seen);
+                self.wait(address, seen, ASK_STRANGER_AGAIN, now);
             }
         }
     }
@@ -159,6 +164,16 @@ impl Owners {
     fn conflict(&mut self, address: IpAddr, mac: Mac) {
         self.counts.conflicts += 1;
         self.effects.push(Effect::Conflict(address, mac));
+    }
+
+    /// Whether another stranger may be told now.
+    fn may_tell(&mut self, address: IpAddr, now: Uptime) -> bool {
+        let Some(spot) = self.spots.get_mut(&address) else { return false };
+        let may = spot.conflict.is_none_or(|at| now >= at + DEFEND_STRANGER);
+        if may {
+            spot.conflict = Some(now);
+        }
+        may
     }
 
     fn may_defend(&mut self, address: IpAddr, pause: Duration, now: Uptime) -> bool {

@@ -83,6 +83,8 @@ pub(super) struct Spot {
     pub(super) contradicted: Option<Uptime>,
     /// When the address was last defended against a claim.
     pub(super) defended: Option<Uptime>,
+    /// When a stranger was last told of that was not known before.
+    pub(super) conflict: Option<Uptime>,
     /// What was reported last.
     pub(super) told: Owner,
 }

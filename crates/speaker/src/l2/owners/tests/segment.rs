@@ -60,6 +60,8 @@ pub(super) struct Segment {
     /// Frames that were sent on other links.
     pub(super) elsewhere: Vec<(usize, u32)>,
     pub(super) conflicts: Vec<(usize, IpAddr, Mac)>,
+    /// How often an owner was told.
+    pub(super) changed: usize,
     pub(super) not_moved: Vec<(IpAddr, MemberId)>,
     pub(super) contradicted: Vec<(usize, IpAddr, MemberId)>,
     pub(super) stranger: Option<(IpAddr, Mac)>,
@@ -84,6 +86,7 @@ impl Segment {
             frames: Vec::new(),
             elsewhere: Vec::new(),
             conflicts: Vec::new(),
+            changed: 0,
             not_moved: Vec::new(),
             contradicted: Vec::new(),
             stranger: None,
@@ -302,6 +305,7 @@ impl Segment {
         let now = self.now;
         let Some(it) = &mut self.nodes[node] else { return };
         for effect in it.owners.take(now) {
+            self.changed += usize::from(matches!(effect, Effect::Changed(..)));
             match effect {
                 Effect::Say(address, stance) => self.say(node, address, stance),
                 Effect::Send(LINK, bytes) => self.send(node, &bytes),
