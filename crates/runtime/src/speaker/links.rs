@@ -110,20 +110,25 @@ impl Links {
         }
     }
 
-    /// How speakers find each other now. Another key or address is another speaker.
+    /// How speakers find each other now. At another address it is another speaker.
     pub(super) fn gossip(&mut self, gossip: Gossip) {
         let before = std::mem::replace(&mut self.gossip, gossip);
-        match &self.started {
-            None => self.start(),
-            Some(started) if started.key != self.gossip.key || started.at != self.gossip.at => {
-                if self.gossip.key.is_some() && self.gossip.at.is_some() {
-                    tracing::info!("the key or the address of gossip has changed");
-                    self.end();
-                    self.start();
-                }
+        let Some(started) = &mut self.started else { return self.start() };
+        if let Some(key) = &self.gossip.key
+            && started.key.as_ref() != Some(key)
+        {
+            tracing::info!("the key of speakers has changed");
+            started.key = Some(key.clone());
+            if let Some(speaker) = &*self.speaker.lock() {
+                speaker.key(key.clone());
             }
-            Some(_) if before.peers != self.gossip.peers => self.want(),
-            Some(_) => {}
+        }
+        if self.gossip.at.is_some() && started.at != self.gossip.at {
+            tracing::info!("the address of gossip has changed");
+            self.end();
+            self.start();
+        } else if before.peers != self.gossip.peers {
+            self.want();
         }
     }
 
@@ -138,7 +143,6 @@ impl Links {
         *self.speaker.lock() = None;
         self.started = None;
         self.owned.clear();
-        self.members.clear();
         self.conflicts.clear();
         self.contradictions.clear();
         self.trouble = None;
@@ -224,7 +228,9 @@ impl Links {
 
     /// Takes in what the speaker says.
     pub(super) fn hear(&mut self, generation: u64, news: News) -> Vec<Event> {
-        if generation != self.generation {
+        // What an earlier speaker said of others ends with it: it says so itself, before the next one says anything.
+        let of_others = matches!(news, News::Serves(..) | News::Members(_));
+        if generation != self.generation && !of_others {
             return Vec::new();
         }
         match news {

@@ -135,7 +135,7 @@ impl Shell {
             }
             let _ = wake.read();
             if !self.obey(commands, now) {
-                return;
+                return self.end();
             }
             if self.changes.happened() || now > self.links_read + LINKS_PERIOD {
                 self.read_links(now);
@@ -147,6 +147,15 @@ impl Shell {
             self.read_datagrams(now);
             self.act(now);
         }
+    }
+
+    /// What was told of other speakers holds no longer.
+    fn end(mut self) {
+        for (member, address) in std::mem::take(&mut self.serving) {
+            let name = self.name_of(&member);
+            (self.tell)(News::Serves(address, name, false));
+        }
+        (self.tell)(News::Members(BTreeSet::new()));
     }
 
     fn wait(&self, wake: &EventFd, more: bool) {
@@ -183,6 +192,7 @@ impl Shell {
                     self.named.insert(to, name);
                     self.owners.handle(owners::Event::Move(address, to), now);
                 }
+                Ok(Command::Key(key)) => self.gossip.handle(gossip::Event::Key(key), now),
                 Ok(Command::Leave) => {
                     self.leaving = true;
                     self.owners.handle(owners::Event::Leave, now);
