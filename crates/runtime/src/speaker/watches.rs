@@ -148,7 +148,10 @@ impl Watches<'_> {
                 works.seen(&seen);
                 let event = match seen {
                     Seen::Begin => Event::Begin(kind),
-                    Seen::Apply(object) => Event::Apply(read(&object)?),
+                    Seen::Apply(object) => match read(&object) {
+                        Some(object) => Event::Apply(object),
+                        None => Event::Unreadable(name(&object)?),
+                    },
                     Seen::Delete(object) => Event::Delete(name(&object)?),
                     Seen::Done => Event::Done(kind),
                 };
@@ -176,7 +179,14 @@ impl Watches<'_> {
                         Seen::Apply(address) => {
                             let text = address.annotations().get(names::ANNOTATION_MOVE_TO);
                             let wish = text.map(|text| Wish::new(text));
-                            (Event::Apply(Object::Address(convert::record(&address)?)), wish)
+                            let event = match convert::record(&address) {
+                                Some(record) => Event::Apply(Object::Address(record)),
+                                None => {
+                                    let name = address_of_name(&address.name_any())?;
+                                    Event::Unreadable(Name::Address(name))
+                                }
+                            };
+                            (event, wish)
                         }
                         Seen::Delete(address) => {
                             let name = address_of_name(&address.name_any())?;
