@@ -233,6 +233,7 @@ impl<A: Announcer> Speaker<A> {
             match heard {
                 Heard::Event(event) => {
                     finds |= concerns_nodes(&event);
+                    self.checks.observe(&event);
                     if matches!(event, Event::Agent(..)) {
                         self.report_soon();
                     }
