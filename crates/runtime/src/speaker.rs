@@ -66,6 +66,8 @@ pub struct SpeakerOptions {
     pub grace: Duration,
     /// The folder of the socket at which agents say what is open. None: it has no socket.
     pub folder: Option<PathBuf>,
+    /// The group of which agents may use the socket, beside this process's own user.
+    pub group: Option<u32>,
     /// Whether its end means that the node leaves: all is withdrawn. Otherwise routers keep the routes for the next
     /// speaker, unless the Node object says that the node leaves.
     pub leaves: bool,
@@ -106,7 +108,7 @@ pub async fn run<A: Announcer>(
     let passwords =
         watches::Passwords { client: client.clone(), namespace: options.namespace.clone() };
     if let Some(folder) = &options.folder {
-        agents::listen(folder.clone(), sender.clone(), &mut tasks);
+        agents::listen(folder.clone(), options.group, sender.clone(), &mut tasks);
     }
     let node: Arc<str> = options.node.as_str().into();
     let first =
