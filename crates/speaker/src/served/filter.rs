@@ -6,7 +6,7 @@ use super::lo::Seen;
 use super::{Ports, Protocol, Served};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 /// The name of both tables.
@@ -17,14 +17,14 @@ pub(super) const TABLE: &str = "bowline_served";
 pub(super) struct Filter {
     /// Elements of the sets of the ARP table and of the other one, by name.
     sets: BTreeMap<Set, BTreeSet<String>>,
-    /// The address that requests from each interface name as their sender instead.
-    senders: BTreeMap<u32, Ipv4Addr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Set {
     /// The kernel is silent about them.
     Silent,
+    /// The address that requests from each interface name as their sender instead.
+    Senders,
     /// Addresses of which the open ports are known.
     Known4,
     Known6,
@@ -34,15 +34,17 @@ enum Set {
 }
 
 impl Set {
-    const ALL: [Self; 5] = [Self::Silent, Self::Known4, Self::Known6, Self::Open4, Self::Open6];
+    const ALL: [Self; 6] =
+        [Self::Silent, Self::Senders, Self::Known4, Self::Known6, Self::Open4, Self::Open6];
 
     fn table(self) -> &'static str {
-        if self == Self::Silent { "arp" } else { "inet" }
+        if matches!(self, Self::Silent | Self::Senders) { "arp" } else { "inet" }
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Silent => "silent",
+            Self::Senders => "senders",
             Self::Known4 => "known4",
             Self::Known6 => "known6",
             Self::Open4 => "open4",
@@ -53,6 +55,7 @@ impl Set {
     fn kind(self) -> &'static str {
         match self {
             Self::Silent | Self::Known4 => "ipv4_addr",
+            Self::Senders => "iface_index : ipv4_addr",
             Self::Known6 => "ipv6_addr",
             Self::Open4 => "ipv4_addr . inet_proto . inet_service",
             Self::Open6 => "ipv6_addr . inet_proto . inet_service",
@@ -93,7 +96,9 @@ impl Filter {
             }
         }
         if !filter.sets.is_empty() {
-            filter.senders.clone_from(&seen.interfaces);
+            for (index, address) in &seen.interfaces {
+                filter.put(Set::Senders, format!("{index} : {address}"));
+            }
         }
         filter
     }
@@ -111,9 +116,7 @@ impl Filter {
     pub(super) fn script(&self, before: Option<&Self>) -> String {
         match before {
             _ if self.sets.is_empty() => self.clear(),
-            Some(before) if !before.sets.is_empty() && before.senders == self.senders => {
-                self.difference(before)
-            }
+            Some(before) if !before.sets.is_empty() => self.difference(before),
             _ => self.whole(),
         }
     }
@@ -129,29 +132,17 @@ impl Filter {
         for family in ["arp", "inet"] {
             let _ = writeln!(script, "table {family} {TABLE} {{");
             for set in Set::ALL.into_iter().filter(|it| it.table() == family) {
-                let _ = writeln!(script, "  set {} {{ type {};", set.name(), set.kind());
+                let word = if set == Set::Senders { "map" } else { "set" };
+                let _ = writeln!(script, "  {word} {} {{ type {};", set.name(), set.kind());
                 if let Some(elements) = self.sets.get(&set) {
                     let _ = writeln!(script, "    elements = {{ {} }}", join(elements));
                 }
                 script += "  }\n";
             }
-            script += &if family == "arp" { self.arp_chains() } else { inet_chain() };
+            script += &if family == "arp" { arp_chains() } else { inet_chain() };
             script += "}\n";
         }
         script
-    }
-
-    fn arp_chains(&self) -> String {
-        let mut chains = String::from(
-            "  chain input { type filter hook input priority 0; policy accept;\n    \
-             arp operation request arp daddr ip @silent drop\n  }\n  \
-             chain output { type filter hook output priority 0; policy accept;\n",
-        );
-        for (index, address) in &self.senders {
-            let rule = format!("    oif {index} arp saddr ip @silent arp saddr ip set {address}\n");
-            chains += &rule;
-        }
-        chains + "    arp saddr ip @silent drop\n  }\n"
     }
 
     fn difference(&self, before: &Self) -> String {
@@ -173,6 +164,17 @@ impl Filter {
         }
         script
     }
+}
+
+fn arp_chains() -> String {
+    // An interface without an address of its own is in no map: the request is dropped.
+    String::from(
+        "  chain input { type filter hook input priority 0; policy accept;\n    \
+         arp operation request arp daddr ip @silent drop\n  }\n  \
+         chain output { type filter hook output priority 0; policy accept;\n    \
+         arp saddr ip @silent arp saddr ip set oif map @senders\n    \
+         arp saddr ip @silent drop\n  }\n",
+    )
 }
 
 fn inet_chain() -> String {
@@ -224,25 +226,28 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_a_few_elements_and_new_interfaces_are_everything() {
-        let interfaces = BTreeMap::from([(2, Ipv4Addr::new(10, 0, 0, 1))]);
-        let seen = Seen { interfaces, ..Seen::default() };
+    fn a_change_is_a_few_elements_also_when_interfaces_come() {
+        let seen = |last| {
+            let interfaces = (2..=last).map(|it| (it, Ipv4Addr::new(10, 0, 0, it as u8))).collect();
+            Seen { interfaces, ..Seen::default() }
+        };
+        let (seen, later) = (seen(2), seen(3));
         let before = Filter::of(&served(&[("192.0.2.1", &[80]), ("2001:db8::1", &[80])]), &seen);
-        let after = Filter::of(&served(&[("192.0.2.1", &[80, 443]), ("192.0.2.2", &[])]), &seen);
+        let after = Filter::of(&served(&[("192.0.2.1", &[80, 443]), ("192.0.2.2", &[])]), &later);
         assert_eq!(
             after.script(Some(&before)).lines().collect::<BTreeSet<_>>(),
             BTreeSet::from([
                 "add element arp bowline_served silent { 192.0.2.2 }",
+                "add element arp bowline_served senders { 3 : 10.0.0.3 }",
                 "add element inet bowline_served known4 { 192.0.2.2 }",
                 "delete element inet bowline_served known6 { 2001:db8::1 }",
                 "add element inet bowline_served open4 { 192.0.2.1 . tcp . 443 }",
                 "delete element inet bowline_served open6 { 2001:db8::1 . tcp . 80 }",
             ])
         );
-        let whole =
-            after.script(Some(&Filter::of(&served(&[("192.0.2.1", &[80])]), &Seen::default())));
+        let whole = after.script(None);
         assert!(whole.starts_with("add table arp bowline_served\ndelete table arp"), "{whole}");
-        assert!(whole.contains("oif 2 arp saddr ip @silent arp saddr ip set 10.0.0.1"), "{whole}");
+        assert!(whole.contains("elements = { 2 : 10.0.0.2, 3 : 10.0.0.3 }"), "{whole}");
         let nothing = Filter::of(&served(&[]), &seen);
         assert!(nothing.script(Some(&after)).lines().count() == 4, "both tables go");
     }
