@@ -40,6 +40,10 @@ pub(super) struct Speaker {
     #[arg(long, value_name = "DIR", default_value = SOCKETS)]
     sockets: PathBuf,
 
+    /// Agents of this group may use the socket, too: its name or number [default: only those of the speaker's own user]
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    sockets_group: Option<u32>,
+
     /// Where the speakers of other nodes reach this one, to agree on owners of addresses on links
     /// [default: the address of the Node, or the first address of this machine; port 7949]
     #[arg(long, value_name = "ADDR:PORT")]
@@ -80,10 +84,37 @@ impl Speaker {
                 version: version::BUILD.to_owned(),
                 grace: Duration::from_secs(self.grace),
                 folder: Some(self.sockets),
+                group: self.sockets_group,
                 leaves: self.withdraw_at_end,
                 gossip: self.gossip,
             };
             Ok(speaker::run(client, options, announcer, context))
         })
+    }
+}
+
+/// The number of a group.
+fn group(text: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let groups = std::fs::read_to_string("/etc/group").context("cannot read /etc/group")?;
+    number_of(text, &groups).with_context(|| format!("no group {text} in /etc/group"))
+}
+
+fn number_of(name: &str, groups: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_group_is_found_by_its_name() {
+        let groups = "root:x:0:\nbowlines:x:7:\nbowline:x:1066:a,b\n";
+        assert_eq!(super::number_of("bowline", groups), Some(1066));
+        assert_eq!(super::number_of("bow", groups), None);
     }
 }

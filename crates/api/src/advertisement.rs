@@ -82,7 +82,7 @@ pub struct AdvertisementSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct L2Advertisement {
-    /// The interfaces that answer. Left out: all of them. Example: [eth1].
+    /// The interfaces that answer. Left out: those in the network of the address. Example: [eth1].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "interfaces")]
     pub interfaces: Vec<String>,

@@ -5,6 +5,9 @@
 
 use bowline_api::selector::NamespacesFrom;
 use bowline_api::{LoadBalancer, metallb, names};
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::networking::v1::{IngressClass, NetworkPolicy};
@@ -96,6 +99,13 @@ fn every_object_reads_as_its_kind_with_no_field_too_many() {
                 "RoleBinding" => again::<RoleBinding>(&object),
                 other => panic!("{file}: {other}"),
             },
+            (Some("admissionregistration.k8s.io/v1"), Some(kind)) => match kind {
+                "ValidatingAdmissionPolicy" => again::<ValidatingAdmissionPolicy>(&object),
+                "ValidatingAdmissionPolicyBinding" => {
+                    again::<ValidatingAdmissionPolicyBinding>(&object)
+                }
+                other => panic!("{file}: {other}"),
+            },
             // Bounds are floating point in the type; that the text is right is proved where it is made.
             (Some("apiextensions.k8s.io/v1"), Some("CustomResourceDefinition")) => {
                 again::<CustomResourceDefinition>(&object);
@@ -118,7 +128,9 @@ fn everything_is_in_our_namespace_or_in_none() {
                 | "ClusterRoleBinding"
                 | "CustomResourceDefinition"
                 | "LoadBalancer"
-                | "IngressClass",
+                | "IngressClass"
+                | "ValidatingAdmissionPolicy"
+                | "ValidatingAdmissionPolicyBinding",
             ) => {
                 assert_eq!(metadata["namespace"], Value::Null, "{file}");
             }
@@ -288,7 +300,7 @@ fn nobody_may_do_more_than_this() {
             "bowline-speaker",
             vec![
                 "get,list,watch,create,patch leases.coordination.k8s.io".to_owned(),
-                "list,watch secrets".to_owned(),
+                "list,watch secrets. bowline-gossip".to_owned(),
             ],
         ),
         (

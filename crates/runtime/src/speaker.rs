@@ -66,6 +66,8 @@ pub struct SpeakerOptions {
     pub grace: Duration,
     /// The folder of the socket at which agents say what is open. None: it has no socket.
     pub folder: Option<PathBuf>,
+    /// The group of which agents may use the socket, beside this process's own user.
+    pub group: Option<u32>,
     /// Whether its end means that the node leaves: all is withdrawn. Otherwise routers keep the routes for the next
     /// speaker, unless the Node object says that the node leaves.
     pub leaves: bool,
@@ -102,9 +104,11 @@ pub async fn run<A: Announcer>(
     let (sender, mut heard) = mpsc::channel(4096);
     watches::follow(&client, &options, &context, &sender, &mut tasks);
     let leases = client.clone();
-    let leases_to = sender.clone();
+    let later = sender.clone();
+    let passwords =
+        watches::Passwords { client: client.clone(), namespace: options.namespace.clone() };
     if let Some(folder) = &options.folder {
-        agents::listen(folder.clone(), sender.clone(), &mut tasks);
+        agents::listen(folder.clone(), options.group, sender.clone(), &mut tasks);
     }
     let node: Arc<str> = options.node.as_str().into();
     let first =
@@ -127,6 +131,7 @@ pub async fn run<A: Announcer>(
         reports_at: None,
         moves: Moves::default(),
         key: None,
+        secrets: Secrets::default(),
         speakers: BTreeMap::new(),
         gossip: options.gossip,
     };
@@ -167,7 +172,10 @@ pub async fn run<A: Announcer>(
             && speaker.is_elsewhere()
             && let Some(leases) = leases.take()
         {
-            watches::follow_speakers(&leases, &context, &leases_to, &mut tasks);
+            watches::follow_speakers(&leases, &context, &later, &mut tasks);
+        }
+        for secret in std::mem::take(&mut speaker.secrets.new) {
+            passwords.follow(&secret, &context, &later, &mut tasks);
         }
     }
     context.readiness.reached(first_view);
@@ -190,10 +198,28 @@ struct Speaker<A> {
     reports_at: Option<Instant>,
     moves: Moves,
     key: Option<Vec<u8>>,
+    secrets: Secrets,
     /// Where speakers say that they are reached, by Lease.
     speakers: BTreeMap<Arc<str>, SocketAddr>,
     /// Where other speakers reach this one, as the administrator says.
     gossip: Option<SocketAddr>,
+}
+
+/// The Secrets with passwords of the peers of this node.
+#[derive(Default)]
+struct Secrets {
+    /// Those that are followed. They are until the speaker ends.
+    known: BTreeSet<Arc<str>>,
+    /// Those that are to be followed from now on.
+    new: Vec<Arc<str>>,
+}
+
+impl Secrets {
+    fn need(&mut self, secret: &Arc<str>) {
+        if self.known.insert(secret.clone()) {
+            self.new.push(secret.clone());
+        }
+    }
 }
 
 /// What the watch of the Leases of other speakers needs.
@@ -209,6 +235,7 @@ impl<A: Announcer> Speaker<A> {
             match heard {
                 Heard::Event(event) => {
                     finds |= concerns_nodes(&event);
+                    self.checks.observe(&event);
                     if matches!(event, Event::Agent(..)) {
                         self.report_soon();
                     }
@@ -242,8 +269,12 @@ impl<A: Announcer> Speaker<A> {
             self.completes = Some(Instant::now() + AGENTS_COME);
         }
         for effect in &effects {
-            if let Effect::Check(service, port) = effect {
-                self.checks.set(service.clone(), *port);
+            match effect {
+                Effect::Check(service, port) => self.checks.set(service.clone(), *port),
+                Effect::Peer(peer) => {
+                    peer.password_secret.iter().for_each(|it| self.secrets.need(it));
+                }
+                _ => {}
             }
         }
         if !effects.is_empty() {

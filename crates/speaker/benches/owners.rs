@@ -104,7 +104,9 @@ impl Speaker {
 
     fn start(&mut self) {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
-        let link = Link { name: "eth0".into(), mac, usual: true };
+        let networks = vec!["10.0.0.0/8".parse().expect("a network")];
+        let name = "eth0".into();
+        let link = Link { name, mac, up: true, usual: true, home: true, networks };
         self.owners.handle(Event::Link(1, Some(link)), self.now);
         for node in (0..NODES).filter(|it| *it != self.me) {
             for number in 0..self.addresses {

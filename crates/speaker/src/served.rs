@@ -14,11 +14,12 @@ mod filter;
 mod lo;
 mod refused;
 
-use crate::netlink::{self, Changes};
+use crate::netlink::{self, Changes, RuleChanges};
 use filter::Filter;
 use ipnet::IpNet;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -27,9 +28,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-/// How often everything is read again, in milliseconds.
-const PERIOD: u16 = 10_000;
+/// How often everything is read again, whatever happens meanwhile.
+const PERIOD: Duration = Duration::from_secs(10);
 
 /// A transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +56,8 @@ pub enum Ports {
 pub struct Served {
     /// The addresses, and their ports.
     pub addresses: BTreeMap<IpAddr, Ports>,
+    /// Addresses that are not on `lo`, and for which the kernel answers no ARP all the same: speakers do.
+    pub silent: BTreeSet<IpAddr>,
     /// Whether these are all. Until it is set, nothing is removed.
     pub complete: bool,
     /// Prefixes that are announced as a whole: packets to addresses of these that nothing takes are refused.
@@ -63,7 +67,7 @@ pub struct Served {
 impl Served {
     /// Whether nothing is wanted.
     pub fn is_empty(&self) -> bool {
-        self.addresses.is_empty() && self.refused.is_empty()
+        self.addresses.is_empty() && self.silent.is_empty() && self.refused.is_empty()
     }
 }
 
@@ -92,8 +96,13 @@ impl Keeper {
         let (commands, receiver) = channel();
         let worker = Worker {
             changes: Changes::watch()?,
+            // Without the right to it, what others do to the rules is found out at the next look.
+            rules: RuleChanges::watch(filter::TABLE).ok(),
             served: None,
             filter: None,
+            shown: String::new(),
+            added: BTreeSet::new(),
+            refused: None,
             present: None,
             trouble: None,
             tell: Box::new(tell),
@@ -127,31 +136,57 @@ impl Drop for Keeper {
 
 struct Worker {
     changes: Changes,
+    rules: Option<RuleChanges>,
     served: Option<Served>,
-    /// What was put in place last.
+    /// What was put in place last. None: it has to be put in place as a whole.
     filter: Option<Filter>,
+    /// How nft showed it then.
+    shown: String,
+    /// The addresses that this process added. Not every kernel keeps the mark.
+    added: BTreeSet<IpAddr>,
     present: Option<BTreeSet<IpAddr>>,
+    /// Why what should be refused is not.
+    refused: Option<String>,
     trouble: Option<String>,
     tell: Box<dyn FnMut(News) + Send>,
 }
 
+/// Time that counts suspension of the machine.
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Into::into)
+}
+
 impl Worker {
     fn run(mut self, commands: &Receiver<Served>, wake: &EventFd) {
+        let mut check_at = now() + PERIOD;
         loop {
-            let mut fds =
-                [wake.as_fd(), self.changes.as_fd()].map(|it| PollFd::new(it, PollFlags::POLLIN));
-            let woken = poll(&mut fds, PollTimeout::from(PERIOD)).is_ok_and(|ready| ready > 0);
+            let rules = self.rules.as_ref().map(AsFd::as_fd);
+            let fds = [wake.as_fd(), self.changes.as_fd()].into_iter().chain(rules);
+            let mut fds: Vec<_> = fds.map(|it| PollFd::new(it, PollFlags::POLLIN)).collect();
+            let wait = check_at.saturating_sub(now()).as_millis().saturating_add(1);
+            let _ = poll(&mut fds, PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO));
             let _ = wake.read();
+            let mut told = false;
             loop {
                 match commands.try_recv() {
-                    Ok(served) => self.served = Some(served),
+                    Ok(served) => (self.served, told) = (Some(served), true),
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return,
                 }
             }
-            self.changes.happened();
-            if let Some(served) = self.served.take() {
-                let done = self.reconcile(&served, !woken);
+            let changed = self.changes.happened();
+            let touched = self.rules.as_ref().is_some_and(RuleChanges::happened);
+            if touched {
+                self.filter = None;
+            }
+            let due = now() >= check_at;
+            if due {
+                check_at = now() + PERIOD;
+            }
+            if (told || changed || touched || due)
+                && let Some(served) = self.served.take()
+            {
+                let done = self.reconcile(&served, due, told || due);
                 self.served = Some(served);
                 match done {
                     Ok(present) => self.present(present),
@@ -161,52 +196,79 @@ impl Worker {
         }
     }
 
-    /// Makes it so, and reads what is on `lo` then. `check`: whether others removed the filter.
-    fn reconcile(&mut self, served: &Served, check: bool) -> Result<BTreeSet<IpAddr>, String> {
+    /// Puts rules in place. After a failure nothing is known of what is there.
+    fn put(&mut self, filter: Filter) -> Result<(), String> {
+        let whole = self.filter.is_none();
+        let done = nft(&filter.script(self.filter.as_ref()));
+        // What this process did is no news.
+        self.rules.as_ref().map(RuleChanges::happened);
+        // Where nothing is wanted, nft may be missing.
+        if let Err(error) = done
+            && !filter.is_empty()
+        {
+            self.filter = None;
+            return Err(format!("cannot set the nftables rules: {error}"));
+        }
+        if whole || self.shown.is_empty() {
+            self.shown = filter::shown();
+        }
+        self.filter = Some(filter);
+        Ok(())
+    }
+
+    /// Brings the node into the wanted state, and reads what is on `lo` then. `check`: whether others changed the rules.
+    /// `routes`: also what is refused. That takes a dump of all routes, so it is not read again with each address of a Pod.
+    fn reconcile(
+        &mut self,
+        served: &Served,
+        check: bool,
+        routes: bool,
+    ) -> Result<BTreeSet<IpAddr>, String> {
         let read =
             || netlink::addresses().map_err(|error| format!("cannot read addresses: {error}"));
-        let seen = lo::Seen::of(&read()?);
+        let seen = lo::Seen::of(&read()?, &self.added);
         let (servable, taken) = seen.servable(served);
         let served = &*servable;
         let filter = Filter::of(served, &seen);
-        if check && self.filter.as_ref().is_some_and(|it| !it.is_empty()) && !filter::is_there() {
+        if check
+            && self.filter.as_ref().is_some_and(|it| !it.is_empty())
+            && filter::shown() != self.shown
+        {
             self.filter = None;
         }
         if self.filter.as_ref() != Some(&filter) {
-            let done = nft(&filter.script(self.filter.as_ref()));
-            // Where nothing is wanted, nft may be missing.
-            if !filter.is_empty() {
-                done.map_err(|error| format!("cannot set the nftables rules: {error}"))?;
-            }
-            self.filter = Some(filter);
+            self.put(filter)?;
         }
         let steps = lo::steps(served, &seen);
         let mut failed = taken.map(|address| {
             format!("{address} is an address of another interface of this node: it is left alone and not announced")
         });
         for address in &steps.remove {
-            if let Err(error) = netlink::carry_out(lo::remove(*address)) {
-                failed = Some(format!("cannot remove {address} from lo: {error}"));
+            match netlink::carry_out(lo::remove(*address)) {
+                Ok(()) => _ = self.added.remove(address),
+                Err(error) => failed = Some(format!("cannot remove {address} from lo: {error}")),
             }
         }
         for address in &steps.add {
-            if let Err(error) = netlink::carry_out(lo::add(*address)) {
-                failed = Some(format!("cannot add {address} to lo: {error}"));
+            match netlink::carry_out(lo::add(*address)) {
+                Ok(()) => _ = self.added.insert(*address),
+                Err(error) => failed = Some(format!("cannot add {address} to lo: {error}")),
             }
         }
         let before = &seen;
-        let again = if steps.is_empty() { None } else { Some(lo::Seen::of(&read()?)) };
+        let again = match steps.is_empty() {
+            true => None,
+            false => Some(lo::Seen::of(&read()?, &self.added)),
+        };
         let seen = again.as_ref().unwrap_or(before);
         if !steps.remove.is_empty() {
             // The kernel may answer for what is not there any more.
-            let filter = Filter::of(served, seen);
-            nft(&filter.script(self.filter.as_ref()))
-                .map_err(|error| format!("cannot set the nftables rules: {error}"))?;
-            self.filter = Some(filter);
+            self.put(Filter::of(served, seen))?;
         }
-        if let Err(error) = refused::reconcile(&served.refused, served.complete) {
-            failed = Some(error);
+        if routes {
+            self.refused = refused::reconcile(&served.refused, served.complete).err();
         }
+        failed = self.refused.clone().or(failed);
         if let Some(failed) = failed {
             self.trouble(failed);
         } else {

@@ -12,6 +12,7 @@ mod segment;
 #[path = "l2/uplinks.rs"]
 mod uplinks;
 
+use bowline_speaker::l2::frame;
 use bowline_speaker::l2::speaker::{News, Owner};
 use bowline_speaker::served::{Ports, Protocol, Served};
 use segment::{Segment, V4, V6, v4, within};
@@ -299,4 +300,114 @@ fn packets_to_unheld_addresses_of_an_aggregate_are_refused_and_programs_of_the_n
     node.keep(Served { complete: true, ..Served::default() });
     within(4 * SECOND, "the rules are gone", || rules(node) == [0, 0]);
     assert!(way(node, &forwarded).contains("via"));
+}
+
+#[test]
+fn rules_that_others_remove_come_back_at_once_on_a_busy_node_too() {
+    let mut segment = Segment::new();
+    let open = Ports::Only(BTreeSet::from([(Protocol::Tcp, 80)]));
+    let node = &mut segment.nodes[0];
+    node.serve(&[V4, V6], &open, true);
+    let machine = node.host.machine.clone();
+    let rules = || machine.run("nft", "list ruleset");
+    let before = rules();
+    for others in [
+        "flush ruleset",
+        "flush set inet bowline_served known4",
+        "delete element inet bowline_served open6 { fd00::200 . tcp . 80 }",
+        "flush chain arp bowline_served input",
+        "delete table arp bowline_served",
+    ] {
+        machine.run("nft", others);
+        within(8 * SECOND, others, || {
+            // A Pod that starts and ends is such news.
+            machine.ip("addr add 10.9.9.9/32 dev lo");
+            machine.ip("addr del 10.9.9.9/32 dev lo");
+            rules() == before
+        });
+    }
+    assert_eq!(segment.clients[0].ask(V4), [], "the kernel is silent");
+    let node = &mut segment.nodes[0];
+    let more = Ports::Only(BTreeSet::from([(Protocol::Tcp, 80), (Protocol::Tcp, 443)]));
+    node.serve(&[V4, V6], &more, true);
+    within(4 * SECOND, "changes are put in place", || rules().contains("tcp . 443"));
+}
+
+#[test]
+fn the_kernel_is_silent_where_kube_proxy_has_an_address_that_speakers_answer_for() {
+    let mut segment = Segment::new();
+    let peers = segment.peers();
+    let client = segment.clients[0].clone();
+    let node = &mut segment.nodes[0];
+    // An interface of kind dummy in truth, which not every kernel has.
+    node.host.machine.ip("link add kube-ipvs0 type bridge");
+    node.host.machine.ip(&format!("addr add {V4}/32 dev kube-ipvs0"));
+    let mac = node.host.mac;
+    assert_eq!(client.ask(V4), [mac], "what the kernel does by itself");
+    let silent = BTreeSet::from([V4, v4(1).into()]);
+    node.keep(Served { silent, complete: true, ..Served::default() });
+    within(4 * SECOND, "the kernel is silent", || client.ask(V4).is_empty());
+    assert_eq!(client.ask(v4(1).into()), [mac], "but for the node's own address");
+    node.speak(b"a key of the test", &peers);
+    within(8 * SECOND, "the speaker answers", || client.ask(V4) == [mac]);
+}
+
+#[test]
+fn an_ipv6_address_on_lo_has_a_mark_that_older_kernels_keep() {
+    let mut segment = Segment::new();
+    let node = &mut segment.nodes[0];
+    node.serve(&[V6], &Ports::All, true);
+    let shown = node.host.machine.ip("-6 addr show dev lo");
+    assert!(shown.contains(&format!("metric {}", 0x626f_776c)), "{shown}");
+}
+
+#[test]
+fn a_question_in_a_vlan_is_no_question_on_the_interface_below_it() {
+    let segment = Segment::started();
+    let client = &segment.clients[0];
+    let owner = &segment.nodes[segment.owner(V4).expect("one owner")];
+    let answers = || owner.speaker().counts().owners.answers;
+    let before = answers();
+    let question = frame::probe(client.mac, V4);
+    // 802.1Q with VLAN 10, between the addresses and the type.
+    let tagged = [&question[..12], &[0x81, 0x00, 0x00, 0x0a], &question[12..]].concat();
+    for _ in 0..3 {
+        client.send(&tagged);
+    }
+    // Frames of one sender stay in order, so this answer comes after theirs would have.
+    client.send(&question);
+    within(4 * SECOND, "the question without a tag is answered", || answers() > before);
+    assert_eq!(answers() - before, 1, "the others are of another network");
+}
+
+#[test]
+fn a_bridge_of_pods_is_not_listened_to() {
+    let mut segment = Segment::new();
+    let peers = segment.peers();
+    let pod = bowline_testing::Machine::new();
+    let node = &mut segment.nodes[0];
+    let machine = node.host.machine.clone();
+    machine.ip("link add cni0 type bridge");
+    machine.ip("link set cni0 up");
+    machine.ip("addr add 10.244.1.1/24 dev cni0");
+    pod.ip(&format!("link add eth0 type veth peer name vethpod netns {}", machine.path()));
+    pod.ip("link set eth0 up");
+    machine.ip("link set vethpod master cni0");
+    machine.ip("link set vethpod up");
+    node.start(b"a key of the test", &peers);
+    node.news.wait("the interfaces", |told| {
+        told.iter().find_map(|it| match it {
+            News::Interfaces(names) => Some(assert_eq!(*names, BTreeSet::from(["eth0".into()]))),
+            _ => None,
+        })
+    });
+    let listening = || {
+        let sockets = machine.run("cat", "/proc/net/packet");
+        let index = |line: &str| line.split_whitespace().nth(4).map(str::to_owned);
+        sockets.lines().skip(1).filter_map(index).collect::<BTreeSet<_>>()
+    };
+    let link = machine.ip("-o link show eth0");
+    let eth0 = link.split(':').next().expect("an index").to_owned();
+    assert_eq!(listening(), BTreeSet::from([eth0]), "a packet socket for each protocol of eth0");
+    within(8 * SECOND, "an owner", || segment.owner(V4) == Some(0));
 }

@@ -187,6 +187,7 @@ fn speaker(
         version: version::BUILD.to_owned(),
         grace: Duration::ZERO,
         folder: up.sockets(),
+        group: None,
         leaves: true,
         gossip: up.gossip,
     };

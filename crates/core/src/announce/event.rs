@@ -186,6 +186,8 @@ pub enum Event {
     Begin(Kind),
     /// An object as it is now.
     Apply(Object),
+    /// An object is there and cannot be read: it counts as it was before.
+    Unreadable(Name),
     /// An object is deleted.
     Delete(Name),
     /// The list of all objects of a kind has ended.

@@ -116,6 +116,7 @@ impl Announcements {
                 self.relists[kind as usize].done();
             }
             Event::Apply(object) => self.apply(object),
+            Event::Unreadable(name) => self.renew(&name),
             Event::Delete(name) => self.delete(&name),
             Event::Agent(load_balancer, addresses) => self.agent(load_balancer, addresses),
             Event::Present(addresses) => {
@@ -184,6 +185,25 @@ impl Announcements {
         }
         if changed && !self.me().is_sound() {
             self.dirty.insert(address);
+        }
+    }
+
+    /// An object is in the list, whatever it says. Only objects of these kinds can be unreadable.
+    fn renew(&mut self, name: &Name) {
+        let epoch = |kind: Kind| self.relists[kind as usize].epoch();
+        let (now, known) = match name {
+            Name::Address(address) => {
+                let known = self.addresses.get_mut(address).map(|it| &mut it.epoch);
+                (epoch(Kind::Address), known)
+            }
+            Name::Advertisement(name) => {
+                (epoch(Kind::Advertisement), self.advertisement_epochs.get_mut(name))
+            }
+            Name::Peer(name) => (epoch(Kind::Peer), self.peers.get_mut(name).map(|it| &mut it.1)),
+            Name::Pool(_) | Name::Node(_) | Name::Service(_) | Name::Slice(_) => return,
+        };
+        if let Some(known) = known {
+            *known = now;
         }
     }
 

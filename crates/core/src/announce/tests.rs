@@ -5,3 +5,4 @@ mod make;
 mod properties;
 mod routes;
 mod served;
+mod unreadable;

@@ -2,9 +2,10 @@
 //! served, and the ports of its listeners. Each change is a line of JSON over the socket in `/run/bowline`. A node without
 //! a speaker has no such socket, and that is no error.
 
-use crate::sockets::{Open, SPEAKER};
+use crate::sockets::{self, SPEAKER};
 use bowline_core::announce::Listening;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,11 +26,26 @@ pub(super) async fn tell(
     load_balancer: Arc<str>,
     mut addresses: watch::Receiver<Addresses>,
 ) {
+    let (path, mut told) = (folder.join(SPEAKER), false);
     loop {
-        if let Ok(speaker) = UnixStream::connect(folder.join(SPEAKER)).await {
-            tracing::debug!("says to the speaker what is open");
-            if talk(speaker, &load_balancer, &mut addresses).await.is_none() {
-                return;
+        match UnixStream::connect(&path).await {
+            Ok(speaker) => {
+                told = false;
+                tracing::debug!("says to the speaker what is open");
+                if talk(speaker, &load_balancer, &mut addresses).await.is_none() {
+                    return;
+                }
+            }
+            Err(error) if is_absent(&error) => {}
+            Err(error) => {
+                if !std::mem::replace(&mut told, true) {
+                    let socket = path.display();
+                    tracing::warn!(
+                        %socket, %error,
+                        "cannot reach the speaker of this node, so it announces nothing of this load balancer \
+                         (--sockets-group of the speaker names a group that may)"
+                    );
+                }
             }
         }
         if addresses.has_changed().is_err() {
@@ -37,6 +53,11 @@ pub(super) async fn tell(
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Whether the node has no speaker, or one that starts anew.
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// Talks until the speaker hangs up. None: the agent ends.
@@ -48,11 +69,10 @@ async fn talk(
     loop {
         let known = addresses.borrow_and_update().clone();
         if let Some(addresses) = known {
-            let open = Open { load_balancer: load_balancer.clone(), addresses };
-            let mut line = serde_json::to_vec(&open).unwrap_or_default();
-            line.push(b'\n');
-            if speaker.write_all(&line).await.is_err() {
-                return Some(());
+            for line in sockets::lines(load_balancer, &addresses) {
+                if speaker.write_all(&line).await.is_err() {
+                    return Some(());
+                }
             }
         }
         let mut byte = [0];
@@ -69,6 +89,13 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncBufReadExt as _, BufReader};
     use tokio::net::UnixListener;
+
+    #[test]
+    fn a_socket_that_may_not_be_used_is_no_absent_speaker() {
+        let is = |kind: io::ErrorKind| is_absent(&kind.into());
+        assert!(is(io::ErrorKind::NotFound) && is(io::ErrorKind::ConnectionRefused));
+        assert!(!is(io::ErrorKind::PermissionDenied));
+    }
 
     #[tokio::test]
     async fn each_speaker_hears_what_is_open_and_every_change() {

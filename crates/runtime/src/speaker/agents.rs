@@ -18,8 +18,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
-/// The longest line: some 20,000 addresses.
-const LONGEST_LINE: u64 = 1 << 20;
+/// The longest line. An agent says a part of its addresses in each, and one address with all ports is shorter.
+const LONGEST_LINE: u64 = 4 << 20;
 
 /// How long the addresses of an agent that has ended stay on the node.
 const LINGER: Duration = Duration::from_secs(60);
@@ -28,12 +28,17 @@ const LINGER: Duration = Duration::from_secs(60);
 type Said = Arc<Mutex<BTreeMap<u64, Open>>>;
 
 /// Listens in this folder.
-pub(super) fn listen(folder: PathBuf, sender: mpsc::Sender<Heard>, tasks: &mut Keeper) {
+pub(super) fn listen(
+    folder: PathBuf,
+    group: Option<u32>,
+    sender: mpsc::Sender<Heard>,
+    tasks: &mut Keeper,
+) {
     let said = Said::default();
     tasks.keep("the socket for agents", move |works| {
         let (folder, sender, said) = (folder.clone(), sender.clone(), said.clone());
         async move {
-            match bind(&folder) {
+            match bind(&folder, group) {
                 Ok(listener) => {
                     works.now();
                     accept(listener, sender, said).await;
@@ -47,8 +52,8 @@ pub(super) fn listen(folder: PathBuf, sender: mpsc::Sender<Heard>, tasks: &mut K
     });
 }
 
-/// A socket that only this user's processes can use. The one that an earlier process left is replaced.
-fn bind(folder: &Path) -> io::Result<UnixListener> {
+/// A socket that only processes of this user can use, and of the group. The one that an earlier process left is replaced.
+fn bind(folder: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     std::fs::create_dir_all(folder)?;
     let path = folder.join(SPEAKER);
     match std::fs::remove_file(&path) {
@@ -56,7 +61,9 @@ fn bind(folder: &Path) -> io::Result<UnixListener> {
         _ => {}
     }
     let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let mode = if group.is_some() { 0o660 } else { 0o600 };
+    std::os::unix::fs::chown(&path, None, group)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))?;
     Ok(listener)
 }
 
@@ -78,15 +85,26 @@ async fn accept(listener: UnixListener, sender: mpsc::Sender<Heard>, said: Said)
 
 async fn hear(connection: UnixStream, number: u64, sender: mpsc::Sender<Heard>, said: Said) {
     let mut reader = BufReader::new(connection);
+    // What was said with more to come.
+    let mut begun = BTreeMap::new();
     loop {
         let mut line = Vec::new();
         let read = (&mut reader).take(LONGEST_LINE).read_until(b'\n', &mut line).await;
         let open = match read {
             Ok(1..) if line.ends_with(b"\n") => serde_json::from_slice::<Open>(&line),
+            Ok(length) if length as u64 == LONGEST_LINE => {
+                tracing::warn!(LONGEST_LINE, "an agent says more in one line than is read");
+                break;
+            }
             _ => break,
         };
         match open {
-            Ok(open) => {
+            Ok(open) if open.more => begun.extend(Arc::unwrap_or_clone(open.addresses)),
+            Ok(mut open) => {
+                if !begun.is_empty() {
+                    begun.extend(Arc::unwrap_or_clone(open.addresses));
+                    open.addresses = Arc::new(std::mem::take(&mut begun));
+                }
                 let name = open.load_balancer.clone();
                 let before = said.lock().insert(number, open);
                 let moved = before.map(|it| it.load_balancer).filter(|it| *it != name);
@@ -145,6 +163,9 @@ async fn tell(load_balancer: &Arc<str>, sender: &mpsc::Sender<Heard>, said: &Sai
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sockets::lines;
+    use bowline_core::plan::Transport;
+    use std::collections::BTreeSet;
     use tokio::io::AsyncWriteExt as _;
 
     async fn next(heard: &mut mpsc::Receiver<Heard>) -> Event {
@@ -165,7 +186,7 @@ mod tests {
     async fn agents_of_a_load_balancer_count_together_until_they_hang_up() {
         let folder = tempfile::tempdir().unwrap();
         let (sender, mut heard) = mpsc::channel(10);
-        tokio::spawn(accept(bind(folder.path()).unwrap(), sender, Said::default()));
+        tokio::spawn(accept(bind(folder.path(), None).unwrap(), sender, Said::default()));
         let connect = || UnixStream::connect(folder.path().join(SPEAKER));
         let (mut one, mut two) = (connect().await.unwrap(), connect().await.unwrap());
         let line = |open| {
@@ -188,9 +209,40 @@ mod tests {
     #[tokio::test]
     async fn the_socket_of_an_earlier_process_is_replaced_and_belongs_to_this_user() {
         let folder = tempfile::tempdir().unwrap();
-        drop(bind(folder.path()).unwrap());
-        let _again = bind(folder.path()).unwrap();
+        drop(bind(folder.path(), None).unwrap());
+        let _again = bind(folder.path(), None).unwrap();
         let mode = std::fs::metadata(folder.path().join(SPEAKER)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[tokio::test]
+    async fn the_socket_belongs_to_the_group_of_the_agents() {
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let group = std::fs::metadata(folder.path()).unwrap().gid();
+        let _socket = bind(folder.path(), Some(group)).unwrap();
+        let metadata = std::fs::metadata(folder.path().join(SPEAKER)).unwrap();
+        assert_eq!((metadata.permissions().mode() & 0o777, metadata.gid()), (0o660, group));
+    }
+
+    #[tokio::test]
+    async fn an_agent_with_many_addresses_says_them_in_parts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (sender, mut heard) = mpsc::channel(10);
+        tokio::spawn(accept(bind(folder.path(), None).unwrap(), sender, Said::default()));
+        let mut agent = UnixStream::connect(folder.path().join(SPEAKER)).await.unwrap();
+        let ports: BTreeSet<_> = (1..=250).map(|port| (Transport::Tcp, port)).collect();
+        let listening = Listening { open: true, ports: Some(ports).into() };
+        let address = |number: u32| IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + number));
+        let all: BTreeMap<_, _> = (0..2000).map(|it| (address(it), listening.clone())).collect();
+        for line in lines(&"edge".into(), &all) {
+            agent.write_all(&line).await.unwrap();
+        }
+        assert_eq!(next(&mut heard).await, Event::Agent("edge".into(), Some(all)));
+        // What is said next stands alone.
+        for line in lines(&"edge".into(), &BTreeMap::new()) {
+            agent.write_all(&line).await.unwrap();
+        }
+        assert_eq!(next(&mut heard).await, event(Some(&[])));
     }
 }

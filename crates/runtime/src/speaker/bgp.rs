@@ -17,7 +17,7 @@ use bowline_speaker::bgp::shell::{
 use bowline_speaker::bgp::{Family, PerFamily, Route};
 use ipnet::IpNet;
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -33,6 +33,8 @@ pub struct Routers {
     node: Arc<str>,
     wanted: BTreeMap<Arc<str>, Arc<announce::Peer>>,
     passwords: BTreeMap<Arc<str>, Vec<u8>>,
+    /// The Secrets that are gone. Sessions go on with the passwords that were in them.
+    gone: BTreeSet<Arc<str>>,
     /// What each peer is to be told, for peers that enter the set of the shell later.
     routes: BTreeMap<Arc<str>, BTreeMap<IpNet, Arc<Route>>>,
     /// The peers that the shell has.
@@ -54,6 +56,7 @@ impl Routers {
             node: node.into(),
             wanted: BTreeMap::new(),
             passwords: BTreeMap::new(),
+            gone: BTreeSet::new(),
             routes: BTreeMap::new(),
             running: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -202,27 +205,38 @@ impl Announcer for Routers {
     }
 
     fn password(&mut self, secret: Arc<str>, password: Option<Vec<u8>>) {
-        let before = self.passwords.get(&secret);
-        if before == password.as_ref() {
+        let Some(password) = password else {
+            // What is deleted may be made again in a moment. The router has the password still.
+            if self.passwords.contains_key(&secret) && self.gone.insert(secret.clone()) {
+                tracing::warn!(
+                    secret = &*secret,
+                    "the password is gone; sessions go on with the last one"
+                );
+            }
             return;
-        }
-        match password {
-            Some(password) => self.passwords.insert(secret, password),
-            None => self.passwords.remove(&secret),
         };
-        self.configure();
+        self.gone.remove(&secret);
+        if self.passwords.get(&secret) != Some(&password) {
+            self.passwords.insert(secret, password);
+            self.configure();
+        }
     }
 
     fn sessions(&self) -> BTreeMap<Arc<str>, Session> {
         let statuses = self.statuses.borrow();
-        let said = |(name, _): (&Arc<str>, _)| {
-            let session = match (self.refused.get(name), statuses.get(&**name)) {
+        let said = |(name, peer): (&Arc<str>, &Arc<announce::Peer>)| {
+            let mut session = match (self.refused.get(name), statuses.get(&**name)) {
                 (Some(why), _) => {
                     Session { reason: Some(why.as_str().into()), ..Session::default() }
                 }
                 (None, Some(status)) => session(status),
                 (None, None) => Session::default(),
             };
+            if let Some(secret) = peer.password_secret.as_ref().filter(|it| self.gone.contains(*it))
+            {
+                let gone = || format!("Secret {secret} is gone: its last password is used").into();
+                session.reason.get_or_insert_with(gone);
+            }
             (name.clone(), session)
         };
         self.wanted.iter().map(said).collect()
@@ -275,4 +289,51 @@ fn router_id(node: &str) -> Ipv4Addr {
         let number = digest.iter().take(4).fold(0, |sum, byte| sum << 8 | u32::from(*byte));
         Ipv4Addr::from(number.max(1))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(secret: &str) -> Arc<announce::Peer> {
+        Arc::new(announce::Peer {
+            name: "tor-a".into(),
+            nodes: None,
+            target: PeerTarget::Address("192.0.2.1".parse().unwrap()),
+            port: 179,
+            asn: PeerAsn::External,
+            my_asn: 64512,
+            router_id: None,
+            source: None,
+            next_hop: None,
+            vrf: None,
+            ttl_security: false,
+            listen: false,
+            hold_time: 90,
+            keepalive_time: None,
+            connect_time: std::time::Duration::from_secs(120),
+            multi_hop: false,
+            password_secret: Some(secret.into()),
+            graceful_restart: None,
+            bfd: None,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_session_goes_on_with_the_password_of_a_secret_that_is_gone() {
+        let mut routers = Routers::new("node", &Metrics::default());
+        routers.carry_out(vec![Effect::Peer(peer("tor-a"))]);
+        assert!(routers.running.is_empty(), "no session without its password");
+        routers.password("tor-a".into(), Some(b"hunter".to_vec()));
+        let running = routers.running.clone();
+        assert_eq!(running.len(), 1);
+        routers.password("tor-a".into(), None);
+        assert_eq!(routers.running, running, "the session stays as it is");
+        let reason = routers.sessions()["tor-a"].reason.clone();
+        assert_eq!(reason.as_deref(), Some("Secret tor-a is gone: its last password is used"));
+        routers.password("tor-a".into(), Some(b"other".to_vec()));
+        assert_ne!(routers.running, running, "the new password is used");
+        assert_eq!(routers.sessions()["tor-a"].reason, None);
+        routers.stop(Ending::Upgrade).await;
+    }
 }

@@ -5,14 +5,45 @@ use super::network::Said;
 use bowline_core::announce::{Effect, Event, Ports};
 use bowline_core::plan::Transport;
 use bowline_speaker::served::{self, Keeper, News, Protocol, Served};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
+
+/// How long an address stays on the node after it is withdrawn: until routers and clients know. Packets that arrive
+/// later would be forwarded back.
+const STAYS: Duration = Duration::from_secs(1);
+
+/// The addresses that are about to leave the node.
+#[derive(Debug, Default)]
+struct Leaving(BTreeMap<IpAddr, Instant>);
+
+impl Leaving {
+    fn add(&mut self, address: IpAddr, now: Instant) {
+        self.0.entry(address).or_insert(now + STAYS);
+    }
+
+    /// It is wanted again.
+    fn keep(&mut self, address: &IpAddr) {
+        self.0.remove(address);
+    }
+
+    /// When the first one leaves.
+    fn due(&self) -> Option<Instant> {
+        self.0.values().min().copied()
+    }
+
+    /// Those of which the time has come.
+    fn take(&mut self, now: Instant) -> Vec<IpAddr> {
+        self.0.extract_if(.., |_, at| *at <= now).map(|it| it.0).collect()
+    }
+}
 
 /// The addresses of this node.
 pub(super) struct Host {
     served: Served,
+    leaving: Leaving,
     keeper: Option<Keeper>,
     present: BTreeSet<IpAddr>,
     trouble: Option<String>,
@@ -24,6 +55,7 @@ impl Host {
     pub(super) fn new(said: UnboundedSender<Said>) -> Self {
         Self {
             served: Served::default(),
+            leaving: Leaving::default(),
             keeper: None,
             present: BTreeSet::new(),
             trouble: None,
@@ -37,9 +69,15 @@ impl Host {
         for effect in effects {
             match effect {
                 Effect::Hold(address, ports) => {
+                    self.leaving.keep(address);
                     self.served.addresses.insert(*address, open_ports(ports));
                 }
-                Effect::Release(address) => _ = self.served.addresses.remove(address),
+                Effect::Release(address) => {
+                    self.leaving.add(*address, Instant::now());
+                    continue;
+                }
+                Effect::Offer(address, _) => _ = self.served.silent.insert(*address),
+                Effect::Decline(address) => _ = self.served.silent.remove(address),
                 Effect::Refuse(prefix) => _ = self.served.refused.insert(*prefix),
                 Effect::Accept(prefix) => _ = self.served.refused.remove(prefix),
                 Effect::Complete => self.served.complete = true,
@@ -50,6 +88,33 @@ impl Host {
         if changed {
             self.serve();
         }
+    }
+
+    /// Returns when an address leaves the node.
+    pub(super) fn due(&self) -> impl Future<Output = ()> + Send + use<> {
+        let due = self.leaving.due();
+        async move {
+            match due {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Removes the addresses of which the time has come.
+    pub(super) fn release(&mut self) {
+        let gone = self.leaving.take(Instant::now());
+        for address in &gone {
+            self.served.addresses.remove(address);
+        }
+        if !gone.is_empty() {
+            self.serve();
+        }
+    }
+
+    /// Whether no address is about to leave.
+    pub(super) fn is_settled(&self) -> bool {
+        self.leaving.due().is_none()
     }
 
     fn serve(&mut self) {
@@ -137,4 +202,23 @@ pub async fn sweep() {
         }
     };
     let _ = tokio::time::timeout(SWEEP, gone).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_leaves_the_node_after_it_is_withdrawn_unless_it_is_wanted_again() {
+        let [one, two] = ["192.0.2.1", "192.0.2.2"].map(|it| it.parse().unwrap());
+        let (mut leaving, now) = (Leaving::default(), Instant::now());
+        leaving.add(one, now);
+        leaving.add(two, now);
+        leaving.add(one, now + STAYS / 2);
+        leaving.keep(&two);
+        assert_eq!(leaving.take(now), Vec::<IpAddr>::new());
+        assert_eq!(leaving.due(), Some(now + STAYS), "from the first time on");
+        assert_eq!(leaving.take(now + STAYS), [one]);
+        assert_eq!(leaving.due(), None);
+    }
 }

@@ -44,6 +44,8 @@ pub(super) struct Links {
     owned: BTreeSet<IpAddr>,
     members: BTreeSet<String>,
     conflicts: BTreeMap<IpAddr, Claim>,
+    /// The node that answers for an address although its speaker does not own it, and until when it is told.
+    contradictions: BTreeMap<IpAddr, (String, Instant)>,
     moves: BTreeMap<IpAddr, Wish>,
     not_moved: BTreeMap<IpAddr, NotMoved>,
     /// What does not work of the running speaker.
@@ -71,6 +73,7 @@ impl Links {
             owned: BTreeSet::new(),
             members: BTreeSet::new(),
             conflicts: BTreeMap::new(),
+            contradictions: BTreeMap::new(),
             moves: BTreeMap::new(),
             not_moved: BTreeMap::new(),
             trouble: None,
@@ -97,6 +100,7 @@ impl Links {
                     }
                     self.candidates.remove(address);
                     self.conflicts.remove(address);
+                    self.contradictions.remove(address);
                 }
                 _ => {}
             }
@@ -106,20 +110,25 @@ impl Links {
         }
     }
 
-    /// How speakers find each other now. Another key or address is another speaker.
+    /// How speakers find each other now. At another address it is another speaker.
     pub(super) fn gossip(&mut self, gossip: Gossip) {
         let before = std::mem::replace(&mut self.gossip, gossip);
-        match &self.started {
-            None => self.start(),
-            Some(started) if started.key != self.gossip.key || started.at != self.gossip.at => {
-                if self.gossip.key.is_some() && self.gossip.at.is_some() {
-                    tracing::info!("the key or the address of gossip has changed");
-                    self.end();
-                    self.start();
-                }
+        let Some(started) = &mut self.started else { return self.start() };
+        if let Some(key) = &self.gossip.key
+            && started.key.as_ref() != Some(key)
+        {
+            tracing::info!("the key of speakers has changed");
+            started.key = Some(key.clone());
+            if let Some(speaker) = &*self.speaker.lock() {
+                speaker.key(key.clone());
             }
-            Some(_) if before.peers != self.gossip.peers => self.want(),
-            Some(_) => {}
+        }
+        if self.gossip.at.is_some() && started.at != self.gossip.at {
+            tracing::info!("the address of gossip has changed");
+            self.end();
+            self.start();
+        } else if before.peers != self.gossip.peers {
+            self.want();
         }
     }
 
@@ -134,8 +143,8 @@ impl Links {
         *self.speaker.lock() = None;
         self.started = None;
         self.owned.clear();
-        self.members.clear();
         self.conflicts.clear();
+        self.contradictions.clear();
         self.trouble = None;
     }
 
@@ -183,7 +192,8 @@ impl Links {
     /// Returns when a start should be tried again, or a claim is over.
     pub(super) fn due(&self) -> impl Future<Output = ()> + Send + use<> {
         let claims = self.conflicts.values().filter_map(|it| it.until);
-        let due = claims.chain(self.again).min();
+        let contradictions = self.contradictions.values().map(|it| it.1);
+        let due = claims.chain(contradictions).chain(self.again).min();
         async move {
             match due {
                 Some(at) => tokio::time::sleep_until(at).await,
@@ -196,6 +206,7 @@ impl Links {
     pub(super) fn try_again(&mut self) {
         let now = Instant::now();
         self.conflicts.retain(|_, it| it.until.is_none_or(|until| now < until));
+        self.contradictions.retain(|_, it| now < it.1);
         if self.again.is_some_and(|at| at <= now) {
             self.start();
         }
@@ -217,7 +228,9 @@ impl Links {
 
     /// Takes in what the speaker says.
     pub(super) fn hear(&mut self, generation: u64, news: News) -> Vec<Event> {
-        if generation != self.generation {
+        // What an earlier speaker said of others ends with it: it says so itself, before the next one says anything.
+        let of_others = matches!(news, News::Serves(..) | News::Members(_));
+        if generation != self.generation && !of_others {
             return Vec::new();
         }
         match news {
@@ -237,6 +250,14 @@ impl Links {
             }
             News::Conflict(address, mac) => {
                 self.conflict(address, &mac.to_string(), Some(Instant::now() + CLAIM_LASTS));
+                Vec::new()
+            }
+            News::Contradicted(address, node) => {
+                let text = contradiction(address, &node);
+                let until = Instant::now() + CLAIM_LASTS;
+                if self.contradictions.insert(address, (node, until)).is_none() {
+                    tracing::warn!("{text}");
+                }
                 Vec::new()
             }
             News::NotMoved(address, to) => {
@@ -300,13 +321,16 @@ impl Links {
 
     /// What there is to say of the links.
     pub(super) fn report(&self) -> OnLinks {
-        let troubles = [&self.missing, &self.trouble];
+        let troubles =
+            [&self.missing, &self.trouble].into_iter().flatten().map(|it| it.as_str().into());
+        let contradictions =
+            self.contradictions.iter().map(|(address, it)| contradiction(*address, &it.0).into());
         OnLinks {
             gossip: self.started.as_ref().and_then(|it| it.at),
             members: self.members.len(),
             conflicts: self.conflicts.iter().map(|(at, it)| (*at, it.host.clone())).collect(),
             not_moved: self.not_moved.clone(),
-            troubles: troubles.into_iter().flatten().map(|it| it.as_str().into()).collect(),
+            troubles: troubles.chain(contradictions).collect(),
         }
     }
 
@@ -321,6 +345,13 @@ impl Links {
     pub(super) fn has_left(&self) -> bool {
         self.left || self.started.is_none()
     }
+}
+
+fn contradiction(address: IpAddr, node: &str) -> String {
+    format!(
+        "node {node} answers for {address} although its speaker does not own it: kube-proxy in IPVS mode needs \
+         strictARP, or another host forges frames of the node"
+    )
 }
 
 fn candidate(offer: &announce::Candidate) -> Candidate {

@@ -89,6 +89,10 @@ impl Announcer for Network {
                 self.links.try_again();
                 return Vec::new();
             }
+            () = self.host.due() => {
+                self.host.release();
+                return Vec::new();
+            }
             // `links` and `host` have senders, so there is always one.
             Some(said) = self.said.recv() => said,
         };
@@ -101,9 +105,14 @@ impl Announcer for Network {
 
     async fn left(&mut self) {
         self.links.leave();
-        while !self.links.has_left() {
-            let Some(said) = self.said.recv().await else { return };
-            self.hear(said);
+        while !self.links.has_left() || !self.host.is_settled() {
+            tokio::select! {
+                () = self.host.due() => self.host.release(),
+                said = self.said.recv() => {
+                    let Some(said) = said else { return };
+                    self.hear(said);
+                }
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Heard, SpeakerOptions};
 use crate::lease;
 use crate::roles::Context;
 use crate::supervise::Keeper;
-use crate::watch::{self, Seen, Selection};
+use crate::watch::{self, Seen, Selection, What};
 use bowline_api::address::address_of_name;
 use bowline_api::{Address, AddressPool, Advertisement, BGPPeer, convert, names};
 use bowline_core::ObjectKey;
@@ -17,6 +17,7 @@ use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Starts the watches.
@@ -77,7 +78,6 @@ pub(super) fn follow(
         |it: &EndpointSlice| Some(Object::Slice(convert::slice(it))),
         |it: &EndpointSlice| Some(Name::Slice(key(it))),
     );
-    watches.passwords(&options.namespace);
     watches.key(&options.namespace);
 }
 
@@ -148,7 +148,10 @@ impl Watches<'_> {
                 works.seen(&seen);
                 let event = match seen {
                     Seen::Begin => Event::Begin(kind),
-                    Seen::Apply(object) => Event::Apply(read(&object)?),
+                    Seen::Apply(object) => match read(&object) {
+                        Some(object) => Event::Apply(object),
+                        None => Event::Unreadable(name(&object)?),
+                    },
                     Seen::Delete(object) => Event::Delete(name(&object)?),
                     Seen::Done => Event::Done(kind),
                 };
@@ -176,7 +179,14 @@ impl Watches<'_> {
                         Seen::Apply(address) => {
                             let text = address.annotations().get(names::ANNOTATION_MOVE_TO);
                             let wish = text.map(|text| Wish::new(text));
-                            (Event::Apply(Object::Address(convert::record(&address)?)), wish)
+                            let event = match convert::record(&address) {
+                                Some(record) => Event::Apply(Object::Address(record)),
+                                None => {
+                                    let name = address_of_name(&address.name_any())?;
+                                    Event::Unreadable(Name::Address(name))
+                                }
+                            };
+                            (event, wish)
                         }
                         Seen::Delete(address) => {
                             let name = address_of_name(&address.name_any())?;
@@ -195,9 +205,9 @@ impl Watches<'_> {
         let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
         let (metrics, listener) = (self.context.metrics.clone(), self.sender.clone());
         self.tasks.keep("the watch of the key of the speaker", move |works| {
-            let selection = Selection::fields(format!("type={}", names::SECRET_TYPE_GOSSIP));
             let (api, listener) = (api.clone(), listener.clone());
-            watch::follow(api, selection, "Secret", metrics.clone(), listener, move |seen| {
+            let (selection, what) = of_name(names::GOSSIP_SECRET, "apply deploy/rbac/speaker.yaml");
+            watch::follow(api, selection, what, metrics.clone(), listener, move |seen| {
                 works.seen(&seen);
                 match seen {
                     Seen::Apply(secret) => convert::gossip_key(&secret).map(Heard::Key),
@@ -207,30 +217,60 @@ impl Watches<'_> {
             })
         });
     }
+}
 
-    /// Follows the Secrets with passwords in Bowline's namespace.
-    fn passwords(&mut self, namespace: &str) {
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
-        let (metrics, listener) = (self.context.metrics.clone(), self.sender.clone());
-        self.tasks.keep("the watch of passwords of the speaker", move |works| {
-            let selection = Selection::fields(format!("type={}", names::SECRET_TYPE_PASSWORD));
-            let (api, listener) = (api.clone(), listener.clone());
-            watch::follow(api, selection, "Secret", metrics.clone(), listener, move |seen| {
+/// Where the Secrets with passwords are.
+pub(super) struct Passwords {
+    pub(super) client: Client,
+    pub(super) namespace: String,
+}
+
+impl Passwords {
+    /// Follows the Secret with a password. A role can name the Secrets that may be followed so.
+    pub(super) fn follow(
+        &self,
+        name: &Arc<str>,
+        context: &Context,
+        sender: &mpsc::Sender<Heard>,
+        tasks: &mut Keeper,
+    ) {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let (metrics, listener, name) = (context.metrics.clone(), sender.clone(), name.clone());
+        tasks.keep(format!("the watch of Secret {name} of the speaker"), move |works| {
+            let remedy =
+                "name it in speaker.passwordSecrets of the chart, or in deploy/rbac/speaker.yaml";
+            let (selection, what) = of_name(&name, remedy);
+            let (api, listener, name) = (api.clone(), listener.clone(), name.clone());
+            let mut listed = false;
+            watch::follow(api, selection, what, metrics.clone(), listener, move |seen| {
                 works.seen(&seen);
                 match seen {
                     Seen::Apply(secret) => {
-                        Some(Heard::Password(secret.name_any().into(), password(secret)))
+                        listed = true;
+                        Some(Heard::Password(name.clone(), password(secret)))
                     }
-                    Seen::Delete(secret) => Some(Heard::Password(secret.name_any().into(), None)),
-                    // A password that is gone while the watch is broken is used until its Secret is seen again.
-                    Seen::Begin | Seen::Done => None,
+                    Seen::Delete(_) => Some(Heard::Password(name.clone(), None)),
+                    Seen::Begin => {
+                        listed = false;
+                        None
+                    }
+                    Seen::Done => (!listed).then(|| Heard::Password(name.clone(), None)),
                 }
             })
         });
     }
 }
 
+/// The Secret of this name, and what to do if it may not be read.
+fn of_name(name: &str, remedy: &str) -> (Selection, What) {
+    let remedy = format!("may not read Secret {name}: {remedy}");
+    let what = What { label: "Secret", remedy: Some(remedy) };
+    (Selection::fields(format!("metadata.name={name}")), what)
+}
+
+/// The password in a Secret of the right type.
 fn password(secret: Secret) -> Option<Vec<u8>> {
+    (secret.type_.as_deref() == Some(names::SECRET_TYPE_PASSWORD)).then_some(())?;
     let data: BTreeMap<_, _> = secret.data.unwrap_or_default();
     data.into_iter().find(|(key, _)| key == "password").map(|(_, value)| value.0)
 }
@@ -241,8 +281,13 @@ mod tests {
 
     #[test]
     fn the_password_is_the_key_of_that_name() {
-        let secret = |data: &str| serde_json::from_str(&format!(r#"{{"data": {data}}}"#)).unwrap();
-        assert_eq!(password(secret(r#"{"password": "aHVudGVy"}"#)), Some(b"hunter".to_vec()));
-        assert_eq!(password(secret(r#"{"username": "aHVudGVy"}"#)), None);
+        let of = |type_: &str, data: &str| {
+            let text = format!(r#"{{"type": "{type_}", "data": {data}}}"#);
+            password(serde_json::from_str(&text).unwrap())
+        };
+        let basic = "kubernetes.io/basic-auth";
+        assert_eq!(of(basic, r#"{"password": "aHVudGVy"}"#), Some(b"hunter".to_vec()));
+        assert_eq!(of(basic, r#"{"username": "aHVudGVy"}"#), None);
+        assert_eq!(of("Opaque", r#"{"password": "aHVudGVy"}"#), None);
     }
 }

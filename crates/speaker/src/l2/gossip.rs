@@ -10,6 +10,7 @@
 //!
 //! A member that seems down, and a peer that was never heard, is asked again every second.
 
+mod keys;
 mod seal;
 mod sessions;
 mod swim;
@@ -20,6 +21,7 @@ use super::member::{MemberId, Profile, Stance};
 use super::owners;
 use crate::dice::Dice;
 use bowline_core::clock::Uptime;
+use keys::Keys;
 use seal::{Kind, Sealer, Window};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -73,6 +75,8 @@ pub enum Event<'a> {
     Profile(Profile),
     /// This speaker says this of an address.
     Say(IpAddr, Stance),
+    /// The speakers have another key. For a while the one before counts, too.
+    Key(Vec<u8>),
     /// The process did not run for so long.
     Paused(Duration),
     /// This speaker stops.
@@ -126,7 +130,9 @@ struct Waiting {
 pub struct Gossip {
     start: u64,
     counter: u64,
-    sealer: Sealer,
+    keys: Keys,
+    /// The time of the last event.
+    now: Uptime,
     swim: Swim,
     tables: Tables,
     peers: HashMap<MemberId, Peer>,
@@ -155,7 +161,8 @@ impl Gossip {
         Ok(Self {
             start: config.start,
             counter: 0,
-            sealer: Sealer::new(&config.key).ok_or(NoKey)?,
+            keys: Keys::new(Sealer::new(&config.key).ok_or(NoKey)?),
+            now,
             swim: Swim::new(me, seal::BODY_LIMIT, dice.roll()),
             tables: Tables::new(id, config.start),
             peers: HashMap::new(),
@@ -184,6 +191,7 @@ impl Gossip {
 
     /// Takes an event.
     pub fn handle(&mut self, event: Event<'_>, now: Uptime) {
+        self.tick(now);
         match event {
             Event::Received(from, bytes) => self.receive(from, bytes, now),
             Event::Peers(peers) => {
@@ -194,9 +202,19 @@ impl Gossip {
             }
             Event::Profile(profile) => self.say(&Word::Profile(profile)),
             Event::Say(address, stance) => self.say(&Word::Stance(address, stance)),
+            Event::Key(key) => {
+                if let Some(sealer) = Sealer::new(&key) {
+                    self.keys.change(sealer, now);
+                }
+            }
             Event::Paused(by) => self.swim.postpone(by),
             Event::Leave => self.swim.leave(now),
         }
+    }
+
+    fn tick(&mut self, now: Uptime) {
+        self.now = now;
+        self.keys.tick(now);
     }
 
     fn say(&mut self, word: &Word) {
@@ -257,6 +275,7 @@ impl Gossip {
     /// What has to be done now. The shell passes in every datagram that waits before, so that a late thread does not take
     /// its own delay for the silence of others.
     pub fn take(&mut self, now: Uptime) -> Vec<Effect> {
+        self.tick(now);
         let (sends, changes) = self.swim.take(now);
         for change in changes {
             self.change(change, now);

@@ -44,6 +44,10 @@ pub enum Standing {
     /// It may not.
     #[default]
     Out,
+    /// It may, if no member can that has a link in a network of the address.
+    Apart,
+    /// Likewise, but before others of these.
+    ApartPreferred,
     /// It may, if no preferred member can.
     Eligible,
     /// It may, before others.

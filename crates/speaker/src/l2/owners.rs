@@ -14,12 +14,15 @@
 
 mod decide;
 mod heard;
+mod reach;
 mod spot;
 
 use super::frame::{Frame, Mac};
 use super::member::{MemberId, Profile, Stance};
 use crate::dice::Dice;
 use bowline_core::clock::Uptime;
+use ipnet::IpNet;
+use reach::Reach;
 use spot::{Spot, State};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -44,6 +47,8 @@ const ANNOUNCE_AT: [Duration; 4] = [
 const FRAME_RATE: f64 = 5000.0;
 /// How many of them are sent at once.
 const FRAME_BURST: f64 = 1000.0;
+/// How many of these announcements leave to probes, so that a takeover does not wait for them.
+const ROOM_FOR_PROBES: f64 = 500.0;
 
 /// An address that this node may answer for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +64,7 @@ pub struct Candidate {
 /// On which interfaces an address is announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Interfaces {
-    /// On each usual one.
+    /// On the usual ones of its network.
     All,
     /// On these.
     Named(BTreeSet<String>),
@@ -74,15 +79,21 @@ impl Interfaces {
     }
 }
 
-/// An interface of this node that frames can be sent from.
+/// An Ethernet interface of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Its name.
     pub name: String,
     /// Its Ethernet address.
     pub mac: Mac,
-    /// Whether addresses that name no interfaces are announced there.
+    /// Whether frames can be sent from it now.
+    pub up: bool,
+    /// Whether addresses that name no interfaces may be announced there.
     pub usual: bool,
+    /// Whether it has the address at which other speakers reach this one.
+    pub home: bool,
+    /// The networks that it is in.
+    pub networks: Vec<IpNet>,
 }
 
 /// Which host answers for an address, as far as this speaker knows.
@@ -112,7 +123,7 @@ pub enum Event {
     Said(MemberId, IpAddr, Stance),
     /// A frame arrived at the interface with this index.
     Heard(u32, Frame),
-    /// An interface can be used, can be used again, or cannot be used any more.
+    /// An interface is there, has changed, or is gone.
     Link(u32, Option<Link>),
     /// Another member should own the address. Only the present owner acts on it.
     Move(IpAddr, MemberId),
@@ -135,6 +146,9 @@ pub enum Effect {
     Changed(IpAddr, Owner),
     /// A host that is no member claims an address that this node may answer for.
     Conflict(IpAddr, Mac),
+    /// A frame says that a member has an address of which the member itself says by gossip that it does not own it: its
+    /// kernel answers, or another host forges its frames.
+    Contradicted(IpAddr, MemberId),
     /// The member that should own an address could not take it.
     NotMoved(IpAddr, MemberId),
 }
@@ -284,26 +298,34 @@ impl Owners {
     }
 
     fn link(&mut self, index: u32, link: Option<Link>, now: Uptime) {
-        let before = match link {
+        let before = self.links.clone();
+        match link {
             Some(link) => self.links.insert(index, link),
             None => self.links.remove(&index),
         };
-        if before.as_ref() == self.links.get(&index) {
+        if before == self.links {
             return;
         }
-        let indices = |spot: &Spot| spot.links(&self.links).map(|it| it.0).collect::<Vec<_>>();
+        let same_sender = |index: &u32| {
+            before.get(index).map(|it| it.mac) == self.links.get(index).map(|it| it.mac)
+        };
         for (address, spot) in &mut self.spots {
-            if spot.candidate.is_none() {
+            let Some(candidate) = &spot.candidate else { continue };
+            let old = Reach::of(*address, &candidate.interfaces, &before);
+            let new = Reach::of(*address, &candidate.interfaces, &self.links);
+            let comes = |it: &u32| !old.links.contains(it) || !same_sender(it);
+            let comes = new.links.iter().any(comes);
+            if old == new && !comes {
                 continue;
             }
             self.dirty.insert(*address);
             if let IpAddr::V6(address) = address
                 && spot.state.listens()
             {
-                self.effects.push(Effect::Listen(*address, indices(spot)));
+                self.effects.push(Effect::Listen(*address, new.links));
             }
             // The hosts behind a link that came up may know an older owner.
-            if let State::Owner { announced, .. } = &mut spot.state {
+            if comes && let State::Owner { announced, .. } = &mut spot.state {
                 *announced = 0;
                 wake(&mut self.wakes, *address, spot, Some(now));
             }
@@ -340,12 +362,12 @@ impl Owners {
         std::mem::take(&mut self.effects)
     }
 
-    /// Whether this many probes or announcements may be sent now.
-    fn spend(&mut self, frames: usize, now: Uptime) -> bool {
+    /// Whether this many frames may be sent now, with room left for so many others.
+    fn spend(&mut self, frames: usize, room: f64, now: Uptime) -> bool {
         let passed = now.saturating_sub(self.refilled).as_secs_f64();
         self.refilled = self.refilled.max(now);
         self.frames = (self.frames + passed * FRAME_RATE).min(FRAME_BURST);
-        let enough = self.frames >= frames as f64;
+        let enough = self.frames >= frames as f64 + room;
         if enough {
             self.frames -= frames as f64;
         }

@@ -67,6 +67,8 @@ pub enum News {
     Owner(IpAddr, Owner),
     /// A host that is no speaker of this cluster claims an address that this node may answer for.
     Conflict(IpAddr, Mac),
+    /// The node of this name answers for an address although its speaker says that it does not own it.
+    Contradicted(IpAddr, String),
     /// The speaker that should own an address could not take it: it is not there, or may not.
     NotMoved(IpAddr, String),
     /// The speaker of this name says that its node serves an address and may own it, or no longer.
@@ -102,10 +104,12 @@ enum Command {
     Want(Wanted),
     Candidate(IpAddr, Option<Candidate>),
     Move(IpAddr, String),
+    Key(Vec<u8>),
     Leave,
 }
 
-/// A running speaker. When it is dropped it stops without a word, as in a crash; see [`Speaker::leave`].
+/// A running speaker. When it is dropped it stops without a word to others, as in a crash; see [`Speaker::leave`]. The
+/// caller is told that it hears of no other speaker any more.
 pub struct Speaker {
     commands: Option<Sender<Command>>,
     wake: Arc<EventFd>,
@@ -144,6 +148,11 @@ impl Speaker {
     /// owner announces itself before this one stops to answer.
     pub fn move_to(&self, address: IpAddr, name: &str) {
         self.command(Command::Move(address, name.to_owned()));
+    }
+
+    /// The speakers have another key. For some minutes the one before counts, too.
+    pub fn key(&self, key: Vec<u8>) {
+        self.command(Command::Key(key));
     }
 
     /// This speaker is about to stop: the others should take its addresses, and it answers until they do. News::Left

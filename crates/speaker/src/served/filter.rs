@@ -6,25 +6,25 @@ use super::lo::Seen;
 use super::{Ports, Protocol, Served};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 /// The name of both tables.
-const TABLE: &str = "bowline_served";
+pub(super) const TABLE: &str = "bowline_served";
 
 /// What the rules say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Filter {
     /// Elements of the sets of the ARP table and of the other one, by name.
     sets: BTreeMap<Set, BTreeSet<String>>,
-    /// The address that requests from each interface name as their sender instead.
-    senders: BTreeMap<u32, Ipv4Addr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Set {
     /// The kernel is silent about them.
     Silent,
+    /// The address that requests from each interface name as their sender instead.
+    Senders,
     /// Addresses of which the open ports are known.
     Known4,
     Known6,
@@ -34,15 +34,17 @@ enum Set {
 }
 
 impl Set {
-    const ALL: [Self; 5] = [Self::Silent, Self::Known4, Self::Known6, Self::Open4, Self::Open6];
+    const ALL: [Self; 6] =
+        [Self::Silent, Self::Senders, Self::Known4, Self::Known6, Self::Open4, Self::Open6];
 
     fn table(self) -> &'static str {
-        if self == Self::Silent { "arp" } else { "inet" }
+        if matches!(self, Self::Silent | Self::Senders) { "arp" } else { "inet" }
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Silent => "silent",
+            Self::Senders => "senders",
             Self::Known4 => "known4",
             Self::Known6 => "known6",
             Self::Open4 => "open4",
@@ -53,6 +55,7 @@ impl Set {
     fn kind(self) -> &'static str {
         match self {
             Self::Silent | Self::Known4 => "ipv4_addr",
+            Self::Senders => "iface_index : ipv4_addr",
             Self::Known6 => "ipv6_addr",
             Self::Open4 => "ipv4_addr . inet_proto . inet_service",
             Self::Open6 => "ipv6_addr . inet_proto . inet_service",
@@ -66,6 +69,13 @@ impl Filter {
         let mut filter = Self::default();
         let left = seen.lo.iter().filter(|it| *it.1).map(|it| it.0);
         for address in served.addresses.keys().chain(left) {
+            if address.is_ipv4() {
+                filter.put(Set::Silent, address.to_string());
+            }
+        }
+        // kube-proxy in IPVS mode has the addresses of Services on every node. An address of the node itself stays
+        // reachable, whatever is announced.
+        for address in served.silent.iter().filter(|it| !seen.own.contains(*it)) {
             if address.is_ipv4() {
                 filter.put(Set::Silent, address.to_string());
             }
@@ -86,7 +96,9 @@ impl Filter {
             }
         }
         if !filter.sets.is_empty() {
-            filter.senders.clone_from(&seen.interfaces);
+            for (index, address) in &seen.interfaces {
+                filter.put(Set::Senders, format!("{index} : {address}"));
+            }
         }
         filter
     }
@@ -104,9 +116,7 @@ impl Filter {
     pub(super) fn script(&self, before: Option<&Self>) -> String {
         match before {
             _ if self.sets.is_empty() => self.clear(),
-            Some(before) if !before.sets.is_empty() && before.senders == self.senders => {
-                self.difference(before)
-            }
+            Some(before) if !before.sets.is_empty() => self.difference(before),
             _ => self.whole(),
         }
     }
@@ -122,29 +132,17 @@ impl Filter {
         for family in ["arp", "inet"] {
             let _ = writeln!(script, "table {family} {TABLE} {{");
             for set in Set::ALL.into_iter().filter(|it| it.table() == family) {
-                let _ = writeln!(script, "  set {} {{ type {};", set.name(), set.kind());
+                let word = if set == Set::Senders { "map" } else { "set" };
+                let _ = writeln!(script, "  {word} {} {{ type {};", set.name(), set.kind());
                 if let Some(elements) = self.sets.get(&set) {
                     let _ = writeln!(script, "    elements = {{ {} }}", join(elements));
                 }
                 script += "  }\n";
             }
-            script += &if family == "arp" { self.arp_chains() } else { inet_chain() };
+            script += &if family == "arp" { arp_chains() } else { inet_chain() };
             script += "}\n";
         }
         script
-    }
-
-    fn arp_chains(&self) -> String {
-        let mut chains = String::from(
-            "  chain input { type filter hook input priority 0; policy accept;\n    \
-             arp operation request arp daddr ip @silent drop\n  }\n  \
-             chain output { type filter hook output priority 0; policy accept;\n",
-        );
-        for (index, address) in &self.senders {
-            let rule = format!("    oif {index} arp saddr ip @silent arp saddr ip set {address}\n");
-            chains += &rule;
-        }
-        chains + "    arp saddr ip @silent drop\n  }\n"
     }
 
     fn difference(&self, before: &Self) -> String {
@@ -168,6 +166,17 @@ impl Filter {
     }
 }
 
+fn arp_chains() -> String {
+    // An interface without an address of its own is in no map: the request is dropped.
+    String::from(
+        "  chain input { type filter hook input priority 0; policy accept;\n    \
+         arp operation request arp daddr ip @silent drop\n  }\n  \
+         chain output { type filter hook output priority 0; policy accept;\n    \
+         arp saddr ip @silent arp saddr ip set oif map @senders\n    \
+         arp saddr ip @silent drop\n  }\n",
+    )
+}
+
 fn inet_chain() -> String {
     // After the translation of addresses (-100) and before the filters of others (0).
     let mut chain = String::from(
@@ -188,11 +197,14 @@ fn join<'a>(elements: impl IntoIterator<Item = &'a String>) -> String {
     elements.into_iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether both tables are in place.
-pub(super) fn is_there() -> bool {
-    let list = Command::new("nft").args(["list", "tables"]).stderr(Stdio::null()).output();
-    let list = list.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()).unwrap_or_default();
-    ["arp", "inet"].iter().all(|family| list.contains(&format!("table {family} {TABLE}")))
+/// Both tables as nft shows them, without the elements of sets: to find out whether others changed them.
+pub(super) fn shown() -> String {
+    let show = |family| {
+        let words = ["-t", "list", "table", family, TABLE];
+        let output = Command::new("nft").args(words).stderr(Stdio::null()).output();
+        output.map(|it| String::from_utf8_lossy(&it.stdout).into_owned()).unwrap_or_default()
+    };
+    ["arp", "inet"].map(show).concat()
 }
 
 #[cfg(test)]
@@ -214,25 +226,28 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_a_few_elements_and_new_interfaces_are_everything() {
-        let interfaces = BTreeMap::from([(2, Ipv4Addr::new(10, 0, 0, 1))]);
-        let seen = Seen { interfaces, ..Seen::default() };
+    fn a_change_is_a_few_elements_also_when_interfaces_come() {
+        let seen = |last| {
+            let interfaces = (2..=last).map(|it| (it, Ipv4Addr::new(10, 0, 0, it as u8))).collect();
+            Seen { interfaces, ..Seen::default() }
+        };
+        let (seen, later) = (seen(2), seen(3));
         let before = Filter::of(&served(&[("192.0.2.1", &[80]), ("2001:db8::1", &[80])]), &seen);
-        let after = Filter::of(&served(&[("192.0.2.1", &[80, 443]), ("192.0.2.2", &[])]), &seen);
+        let after = Filter::of(&served(&[("192.0.2.1", &[80, 443]), ("192.0.2.2", &[])]), &later);
         assert_eq!(
             after.script(Some(&before)).lines().collect::<BTreeSet<_>>(),
             BTreeSet::from([
                 "add element arp bowline_served silent { 192.0.2.2 }",
+                "add element arp bowline_served senders { 3 : 10.0.0.3 }",
                 "add element inet bowline_served known4 { 192.0.2.2 }",
                 "delete element inet bowline_served known6 { 2001:db8::1 }",
                 "add element inet bowline_served open4 { 192.0.2.1 . tcp . 443 }",
                 "delete element inet bowline_served open6 { 2001:db8::1 . tcp . 80 }",
             ])
         );
-        let whole =
-            after.script(Some(&Filter::of(&served(&[("192.0.2.1", &[80])]), &Seen::default())));
+        let whole = after.script(None);
         assert!(whole.starts_with("add table arp bowline_served\ndelete table arp"), "{whole}");
-        assert!(whole.contains("oif 2 arp saddr ip @silent arp saddr ip set 10.0.0.1"), "{whole}");
+        assert!(whole.contains("elements = { 2 : 10.0.0.2, 3 : 10.0.0.3 }"), "{whole}");
         let nothing = Filter::of(&served(&[]), &seen);
         assert!(nothing.script(Some(&after)).lines().count() == 4, "both tables go");
     }
@@ -247,5 +262,14 @@ mod tests {
         let script = Filter::of(&served(&[]), &seen).script(None);
         assert!(script.contains("elements = { 192.0.2.9 }"), "{script}");
         assert!(!script.contains("127.0.0.1"), "{script}");
+    }
+
+    #[test]
+    fn the_kernel_is_silent_about_addresses_that_only_speakers_answer_for() {
+        let silent = ["192.0.2.7", "192.0.2.1", "2001:db8::7"].map(|it| it.parse().expect("one"));
+        let served = Served { silent: silent.into(), ..Served::default() };
+        let own = ["192.0.2.1".parse().expect("one")].into();
+        let script = Filter::of(&served, &Seen { own, ..Seen::default() }).script(None);
+        assert!(script.contains("elements = { 192.0.2.7 }"), "not the node's own: {script}");
     }
 }

@@ -13,8 +13,13 @@ use std::net::{IpAddr, Ipv4Addr};
 const LO: u32 = 1;
 /// The protocol of addresses that this program added (Linux 5.18 and later keep it).
 const PROTOCOL: u8 = 66;
+/// The metric of IPv6 addresses that this program added (Linux 4.18 and later). On `lo` it has no other effect.
+const METRIC: u32 = 0x626f_776c;
 /// The label of IPv4 addresses that this program added.
 const LABEL: &str = "lo:bowline";
+
+/// The interface on which kube-proxy in IPVS mode has the addresses of Services.
+const KUBE_PROXY: &str = "kube-ipvs0";
 
 /// What the kernel has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,28 +30,40 @@ pub(super) struct Seen {
     pub(super) interfaces: BTreeMap<u32, Ipv4Addr>,
     /// The addresses of the other interfaces.
     pub(super) elsewhere: BTreeSet<IpAddr>,
+    /// Those of them that are the node's own, not kube-proxy's.
+    pub(super) own: BTreeSet<IpAddr>,
 }
 
 impl Seen {
-    pub(super) fn of(messages: &[AddressMessage]) -> Self {
+    /// `added`: what this process added, whether the kernel keeps the mark or not.
+    pub(super) fn of(messages: &[AddressMessage], added: &BTreeSet<IpAddr>) -> Self {
         let mut seen = Self::default();
         for message in messages {
             let (mut address, mut local, mut ours) = (None, None, false);
+            let mut of_kube_proxy = false;
             for attribute in &message.attributes {
                 match attribute {
                     AddressAttribute::Address(it) => address = Some(*it),
                     AddressAttribute::Local(it) => local = Some(*it),
-                    AddressAttribute::Label(it) => ours |= it == LABEL,
+                    AddressAttribute::Label(it) => {
+                        ours |= it == LABEL;
+                        of_kube_proxy = it == KUBE_PROXY;
+                    }
                     AddressAttribute::Protocol(it) => ours |= u8::from(*it) == PROTOCOL,
+                    AddressAttribute::RoutePriority(it) => ours |= *it == METRIC,
                     _ => {}
                 }
             }
             match local.or(address) {
                 Some(address) if message.header.index == LO => {
-                    seen.lo.insert(address, ours);
+                    seen.lo.insert(address, ours || added.contains(&address));
                 }
                 Some(address) => {
                     seen.elsewhere.insert(address);
+                    if of_kube_proxy {
+                        continue;
+                    }
+                    seen.own.insert(address);
                     if let IpAddr::V4(address) = address {
                         seen.interfaces.entry(message.header.index).or_insert(address);
                     }
@@ -115,6 +132,7 @@ pub(super) fn add(address: IpAddr) -> Order {
         (times.ifa_preferred, times.ifa_valid) = (0, u32::MAX);
         message.attributes.push(AddressAttribute::CacheInfo(times));
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        message.attributes.push(AddressAttribute::RoutePriority(METRIC));
     }
     Order::Add(message)
 }
@@ -139,8 +157,9 @@ fn message(address: IpAddr) -> AddressMessage {
 
 #[cfg(test)]
 mod tests {
-    use super::{Seen, Steps, steps};
+    use super::{Order, Seen, Steps, add, steps};
     use crate::served::{Ports, Served};
+    use netlink_packet_route::address::AddressAttribute;
     use std::collections::{BTreeMap, BTreeSet};
     use std::net::IpAddr;
 
@@ -179,5 +198,18 @@ mod tests {
         assert_eq!((servable.into_owned(), taken), (served(&[ip(2)], true), Some(ip(1))));
         let (servable, taken) = Seen::default().servable(&wanted);
         assert_eq!((servable.into_owned(), taken), (wanted.clone(), None));
+    }
+
+    #[test]
+    fn an_ipv6_address_is_known_where_the_kernel_keeps_no_protocol() {
+        let address: IpAddr = "2001:db8::1".parse().expect("one");
+        let Order::Add(mut message) = add(address) else { panic!("an address is added") };
+        message.attributes.retain(|it| !matches!(it, AddressAttribute::Protocol(_)));
+        let none = BTreeSet::new();
+        let lo = BTreeMap::from([(address, true)]);
+        assert_eq!(Seen::of(&[message.clone()], &none).lo, lo, "after a crash, since Linux 4.18");
+        message.attributes.retain(|it| !matches!(it, AddressAttribute::RoutePriority(_)));
+        assert_eq!(Seen::of(&[message.clone()], &[address].into()).lo, lo, "by the same process");
+        assert_eq!(Seen::of(&[message], &none).lo, BTreeMap::from([(address, false)]));
     }
 }

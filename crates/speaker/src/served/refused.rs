@@ -21,7 +21,7 @@ const TABLE: u32 = 6666;
 const PRIORITIES: [u32; 2] = [32_000, 32_001];
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
 
-/// Makes it so.
+/// Adds the routes and rules of these prefixes, and removes those of others if these are all.
 pub(super) fn reconcile(wanted: &BTreeSet<IpNet>, complete: bool) -> Result<(), String> {
     let rules = netlink::rules().map_err(|error| format!("cannot read routing rules: {error}"))?;
     let rules: Vec<_> = rules.iter().filter_map(our_rule).collect();

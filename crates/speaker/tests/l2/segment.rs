@@ -103,6 +103,15 @@ impl Host {
         })
     }
 
+    /// Sends a frame, as it is.
+    pub(crate) fn send(&self, frame: &[u8]) {
+        self.machine.on(|| {
+            let index = NonZeroU32::new(self.index).expect("an index");
+            let socket = PacketSocket::open(index, Protocol::Arp, &[SockFilter::new(6, 0, 0, 0)]);
+            socket.expect("a packet socket").send(frame).expect("send");
+        });
+    }
+
     /// How long it takes until a connection is accepted.
     pub(crate) fn attempt(&self, address: IpAddr, port: u16) -> std::io::Result<Duration> {
         let start = Instant::now();

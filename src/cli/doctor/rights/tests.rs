@@ -47,8 +47,11 @@ fn all_that_the_manifests_grant_is_asked_for() {
         assert!(agent.iter().any(|it| it == right), "{right}: {agent:#?}");
     }
     let speaker = asked(&[], "bowline-speaker");
-    for right in ["watch addresses.bowline.dev", "watch secrets", "list leases.coordination.k8s.io"]
-    {
+    for right in [
+        "watch addresses.bowline.dev",
+        "watch secrets bowline-gossip",
+        "list leases.coordination.k8s.io",
+    ] {
         assert!(speaker.iter().any(|it| it == right), "{right}: {speaker:#?}");
     }
     // No rule of a role is left out: each binding finds its role.

@@ -131,7 +131,7 @@ fn about(event: &Event) -> String {
         Event::Speaker(name, _) => format!("speaker {name}"),
         Event::ServedAt(address, name, _) => format!("served {address} {name}"),
         Event::Present(_) => "present".to_owned(),
-        Event::Begin(_) | Event::Done(_) | Event::Leave => String::new(),
+        Event::Begin(_) | Event::Done(_) | Event::Unreadable(_) | Event::Leave => String::new(),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Datagrams that come and go: who may talk to whom, safe from replays.
+//! Datagrams that come and go: which speakers talk with which, safe from replays.
 
 use super::seal::{Header, Kind, Window};
 use super::swim::Node;
@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 impl Gossip {
     pub(super) fn receive(&mut self, from: SocketAddr, bytes: &[u8], now: Uptime) {
-        let Some((header, body)) = self.sealer.open(bytes) else {
+        let Some((header, body)) = self.keys.open(from, bytes) else {
             self.counts.refused += 1;
             return;
         };
@@ -101,6 +101,7 @@ impl Gossip {
         self.counts.sent += 1;
         let from = self.swim.me().id;
         let header = Header { kind, from, start: self.start, counter: self.counter, to_start };
-        self.effects.push(Effect::Send(to, self.sealer.seal(&header, body)));
+        let sealed = self.keys.seal(to, &header, body, self.now);
+        self.effects.push(Effect::Send(to, sealed));
     }
 }

@@ -336,6 +336,37 @@ fn a_speaker_with_another_key_is_not_heard() {
 }
 
 #[test]
+fn another_key_takes_no_speaker_away() {
+    let mut network = Network::new(4);
+    network.run_until(Network::agrees);
+    let downs = |network: &Network| (0..3).map(|it| network.node(it).downs).sum::<u64>();
+    let mut before = downs(&network);
+    // Each learns of it at another time, and the last one starts with it.
+    for node in 0..3 {
+        network.feed(node, Event::Key(b"another key".to_vec()));
+        network.run(seconds(8));
+        assert_eq!(downs(&network), before, "after {node}");
+        if node == 0 {
+            network.crash(3);
+            network.run(seconds(5));
+            network.start(3, b"another key");
+            network.run_until(|it| it.node(0).up.contains_key(&id(3)));
+            before = downs(&network);
+        }
+    }
+    network.run_until(|it| (0..4).all(|node| it.node(node).up.len() == 3));
+    let before = downs(&network);
+    network.run(seconds(400));
+    assert_eq!(downs(&network), before);
+    // The old key does not count any more.
+    network.crash(3);
+    network.start(3, b"key");
+    network.run(seconds(10));
+    assert!(network.node(3).up.is_empty());
+    assert!(!network.node(0).up.contains_key(&id(3)));
+}
+
+#[test]
 fn recorded_datagrams_are_refused_also_after_a_restart() {
     let mut network = Network::new(2);
     network.recorded = Some(Vec::new());

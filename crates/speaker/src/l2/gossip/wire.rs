@@ -67,6 +67,8 @@ impl Reader<'_> {
             0 => Standing::Out,
             1 => Standing::Eligible,
             2 => Standing::Preferred,
+            3 => Standing::Apart,
+            4 => Standing::ApartPreferred,
             _ => return None,
         };
         let hold = match byte >> 4 {
@@ -168,7 +170,13 @@ impl Writer {
             }
             Word::Stance(address, stance) => {
                 self.address(*address);
-                let standing = stance.standing as u8;
+                let standing = match stance.standing {
+                    Standing::Out => 0,
+                    Standing::Eligible => 1,
+                    Standing::Preferred => 2,
+                    Standing::Apart => 3,
+                    Standing::ApartPreferred => 4,
+                };
                 let (hold, to) = match stance.hold {
                     Hold::None => (0, None),
                     Hold::Verifies => (1, None),

@@ -2,8 +2,8 @@
 //! causes.
 
 use super::spot::{Seen, Spot, State};
-use super::{ANNOUNCE_AT, Effect, Owner, Owners, PROBE_TIME, wake};
-use crate::l2::frame;
+use super::{ANNOUNCE_AT, Effect, Owner, Owners, PROBE_TIME, ROOM_FOR_PROBES, wake};
+use crate::l2::frame::{self, Mac};
 use crate::l2::member::{Hold, MemberId, Rank, Stance, Standing, rank};
 use bowline_core::clock::Uptime;
 use std::net::IpAddr;
@@ -36,17 +36,35 @@ impl Owners {
     }
 
     /// Whether this node may answer for the address at all.
-    fn is_able(&self, spot: &Spot) -> bool {
-        spot.links(&self.links).next().is_some()
+    fn is_able(&self, address: IpAddr, spot: &Spot) -> bool {
+        !spot.reach(address, &self.links).links.is_empty()
     }
 
     /// What this node says of itself.
-    pub(super) fn standing(&self, spot: &Spot) -> Standing {
-        match &spot.candidate {
-            Some(it) if self.leaving || it.draining || !self.is_able(spot) => Standing::Out,
-            Some(it) if it.preferred => Standing::Preferred,
-            Some(_) => Standing::Eligible,
-            None => Standing::Out,
+    pub(super) fn standing(&self, address: IpAddr, spot: &Spot) -> Standing {
+        let Some(candidate) = &spot.candidate else { return Standing::Out };
+        let reach = spot.reach(address, &self.links);
+        if self.leaving || candidate.draining || reach.links.is_empty() {
+            return Standing::Out;
+        }
+        match (reach.near, candidate.preferred) {
+            (true, true) => Standing::Preferred,
+            (true, false) => Standing::Eligible,
+            (false, true) => Standing::ApartPreferred,
+            (false, false) => Standing::Apart,
+        }
+    }
+
+    /// Whether another member should have the address of this node: it must not own it, or is apart from its network and
+    /// the other one is not.
+    fn gives_way(&self, address: IpAddr, spot: &Spot) -> bool {
+        let (mine, other) = (self.standing(address, spot), self.first_other(address, spot));
+        match mine {
+            Standing::Out => other.is_some(),
+            Standing::Apart | Standing::ApartPreferred => {
+                other.is_some_and(|it| it.0 >= Standing::Eligible)
+            }
+            Standing::Eligible | Standing::Preferred => false,
         }
     }
 
@@ -70,11 +88,11 @@ impl Owners {
 
     /// This node's rank.
     pub(super) fn my_rank(&self, address: IpAddr, spot: &Spot) -> Rank {
-        rank(address, self.standing(spot), self.me)
+        rank(address, self.standing(address, spot), self.me)
     }
 
     fn chance(&self, address: IpAddr, spot: &Spot) -> Chance {
-        if self.standing(spot) == Standing::Out || !self.settled {
+        if self.standing(address, spot) == Standing::Out || !self.settled {
             return Chance::None;
         }
         let first = || {
@@ -99,11 +117,10 @@ impl Owners {
     /// The state that an address should have now.
     fn next(&self, address: IpAddr, spot: &Spot, now: Uptime) -> State {
         let state = spot.state;
-        if !self.is_able(spot) {
+        if !self.is_able(address, spot) {
             return State::Idle;
         }
         let rival = self.claimant(address, spot);
-        let others = || self.first_other(address, spot).is_some();
         match state {
             State::Owner { since, announced, rival: before } => {
                 let higher = |it: (MemberId, Stance)| {
@@ -111,7 +128,7 @@ impl Owners {
                 };
                 if rival.is_some_and(|it| it.1.hold == Hold::Owns && higher(it)) {
                     State::Idle
-                } else if self.standing(spot) == Standing::Out && others() {
+                } else if self.gives_way(address, spot) {
                     State::Offering { to: None, until: None }
                 } else {
                     // Clients may have heard the rival: they are told, now and when it is gone.
@@ -128,7 +145,7 @@ impl Owners {
                     State::Idle
                 } else if until.is_some_and(|until| now >= until)
                     || to.is_some_and(|to| !self.is_up(to))
-                    || (to.is_none() && (self.standing(spot) != Standing::Out || !others()))
+                    || (to.is_none() && !self.gives_way(address, spot))
                 {
                     owner
                 } else {
@@ -142,7 +159,9 @@ impl Owners {
                 match old {
                     Some(Hold::Offers(_)) if now < until => state,
                     Some(Hold::Offers(_) | Hold::Owns) => State::Idle,
-                    _ if rival.is_some() || self.standing(spot) == Standing::Out => State::Idle,
+                    _ if rival.is_some() || self.standing(address, spot) == Standing::Out => {
+                        State::Idle
+                    }
                     _ => State::Owner { since: now, announced: 0, rival: false },
                 }
             }
@@ -178,13 +197,13 @@ impl Owners {
             *count += 1;
         }
         if next.answers() || next == State::Idle {
-            spot.seen = None;
+            (spot.seen, spot.contradicted) = (None, None);
         }
         if before.listens() != next.listens()
             && let IpAddr::V6(v6) = address
         {
-            let indices = spot.links(&self.links).map(|it| it.0);
-            let indices = if next.listens() { indices.collect() } else { Vec::new() };
+            let reach = spot.reach(address, &self.links);
+            let indices = if next.listens() { reach.links } else { Vec::new() };
             self.effects.push(Effect::Listen(v6, indices));
         }
         if let (State::Offering { to: Some(to), .. }, State::Owner { .. }) = (before, next) {
@@ -300,14 +319,20 @@ impl Owners {
         }
     }
 
+    /// The links of an address, and the Ethernet address of each.
+    fn senders(&self, address: IpAddr, spot: &Spot) -> impl Iterator<Item = (u32, Mac)> + use<'_> {
+        let links = spot.reach(address, &self.links).links;
+        links.into_iter().filter_map(|index| Some((index, self.links.get(&index)?.mac)))
+    }
+
     /// Asks on every link whether a host has the address. Whether there was room for it.
     fn probe(&mut self, address: IpAddr, now: Uptime) -> bool {
         let Some(spot) = self.spots.get(&address) else { return true };
-        let frames: Vec<_> = spot
-            .links(&self.links)
-            .map(|(index, link)| Effect::Send(index, frame::probe(link.mac, address)))
+        let frames: Vec<_> = self
+            .senders(address, spot)
+            .map(|(index, mac)| Effect::Send(index, frame::probe(mac, address)))
             .collect();
-        let enough = self.spend(frames.len(), now);
+        let enough = self.spend(frames.len(), 0.0, now);
         if enough {
             self.effects.extend(frames);
         }
@@ -319,12 +344,12 @@ impl Owners {
         let Some(spot) = self.spots.get(&address) else { return true };
         let mut links = 0;
         let mut frames = Vec::new();
-        for (index, link) in spot.links(&self.links) {
-            let sent = frame::announcement(link.mac, address);
+        for (index, mac) in self.senders(address, spot) {
+            let sent = frame::announcement(mac, address);
             frames.extend(sent.into_iter().map(|frame| Effect::Send(index, frame)));
             links += 1;
         }
-        let enough = self.spend(frames.len(), now);
+        let enough = self.spend(frames.len(), ROOM_FOR_PROBES, now);
         if enough {
             self.counts.announcements += links;
             self.effects.extend(frames);
@@ -335,7 +360,7 @@ impl Owners {
     /// Tells the other members and the report what changed.
     fn tell(&mut self, address: IpAddr) {
         let Some(spot) = self.spots.get(&address) else { return };
-        let stance = Stance { standing: self.standing(spot), hold: spot.state.hold() };
+        let stance = Stance { standing: self.standing(address, spot), hold: spot.state.hold() };
         let owner = if spot.state.answers() {
             Owner::Me
         } else if let Some((member, _)) = self.claimant(address, spot) {

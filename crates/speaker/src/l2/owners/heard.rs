@@ -3,13 +3,15 @@
 use super::spot::{Seen, Spot, State};
 use super::{Effect, Owners};
 use crate::l2::frame::{self, Frame, Mac, Question};
-use crate::l2::member::{Standing, rank};
+use crate::l2::member::{Hold, MemberId, Standing, rank};
 use bowline_core::clock::Uptime;
 use std::net::IpAddr;
 use std::time::Duration;
 
 /// After how long a member is asked again that has an address although it seems down; up to half of it is added.
 const ASK_MEMBER_AGAIN: Duration = Duration::from_millis(1000);
+/// How long it takes at most until a member says that it owns an address, or is known to be gone.
+const GOSSIP_TIME: Duration = Duration::from_millis(2000);
 /// After how long a stranger is asked again.
 const ASK_STRANGER_AGAIN: Duration = Duration::from_millis(3000);
 /// How often an address is defended against a member of lower rank.
@@ -28,8 +30,10 @@ impl Owners {
         if self.links.values().any(|it| it.mac == mac) {
             return;
         }
-        let Some((_, link)) = spot.links(&self.links).find(|it| it.0 == interface) else { return };
-        let own = link.mac;
+        if !spot.reach(address, &self.links).links.contains(&interface) {
+            return;
+        }
+        let Some(own) = self.links.get(&interface).map(|it| it.mac) else { return };
         match frame {
             Frame::Question(question) if spot.state.answers() => {
                 self.counts.answers += 1;
@@ -46,7 +50,7 @@ impl Owners {
     fn is_higher(&self, address: IpAddr, spot: &Spot, seen: Seen) -> Option<bool> {
         let Seen::Member(member) = seen else { return None };
         let (theirs, mine) = if self.is_up(member) {
-            (spot.stance(member).standing, self.standing(spot))
+            (spot.stance(member).standing, self.standing(address, spot))
         } else {
             (Standing::Eligible, Standing::Eligible)
         };
@@ -72,6 +76,11 @@ impl Owners {
     /// Another host says that it has the address.
     fn claimed(&mut self, address: IpAddr, mac: Mac, now: Uptime) {
         let seen = self.seen(mac);
+        if let Seen::Member(member) = seen
+            && self.is_up(member)
+        {
+            return self.claimed_by_live(address, member, now);
+        }
         let Some(spot) = self.spots.get(&address) else { return };
         let is_higher = self.is_higher(address, spot, seen);
         match (spot.state, seen) {
@@ -106,10 +115,48 @@ impl Owners {
                 State::Waiting(_) | State::Asking { .. } | State::Verifying { .. },
                 Seen::Stranger(_),
             ) => {
-                if spot.seen != Some(seen) {
+                let (known, before) = (spot.seen == Some(seen), spot.seen);
+                let may = known || self.may_tell(address, now);
+                if !known && may {
                     self.conflict(address, mac);
                 }
-                self.wait(address, Some(seen), ASK_STRANGER_AGAIN, now);
+                // Frames with ever other addresses are one conflict, until the next may be told.
+                let first = !matches!(before, Some(Seen::Stranger(_)));
+                let seen = (may || first).then_some(seen);
+                self.wait(address, seen, ASK_STRANGER_AGAIN, now);
+            }
+        }
+    }
+
+    /// A frame says that a member has the address which is heard by gossip. What the member says itself counts, since any
+    /// host of the link can send such a frame, and its kernel may answer although its speaker does not own the address.
+    fn claimed_by_live(&mut self, address: IpAddr, member: MemberId, now: Uptime) {
+        let Some(spot) = self.spots.get(&address) else { return };
+        let owns = matches!(spot.stance(member).hold, Hold::Owns | Hold::Offers(_));
+        match spot.state {
+            State::Idle | State::Queued | State::Taking { .. } => {}
+            // It stops when the member says by gossip that it took over.
+            State::Offering { to, .. } if owns || to.is_none_or(|to| to == member) => {}
+            State::Owner { .. } | State::Offering { .. } => {
+                if self.may_defend(address, DEFEND_MEMBER, now) {
+                    self.announce(address, now);
+                }
+            }
+            State::Waiting(_) | State::Asking { .. } | State::Verifying { .. } => {
+                let since = spot.contradicted.unwrap_or(now);
+                if !owns && now >= since + GOSSIP_TIME {
+                    return;
+                }
+                let seen = Some(Seen::Member(member));
+                if !owns && let Some(spot) = self.spots.get_mut(&address) {
+                    let new = spot.contradicted.replace(since).is_none();
+                    if new {
+                        self.effects.push(Effect::Contradicted(address, member));
+                    }
+                    let until = (since + GOSSIP_TIME).saturating_sub(now);
+                    return self.wait_exactly(address, seen, until, now);
+                }
+                self.wait(address, seen, ASK_MEMBER_AGAIN, now);
             }
         }
     }
@@ -117,6 +164,16 @@ impl Owners {
     fn conflict(&mut self, address: IpAddr, mac: Mac) {
         self.counts.conflicts += 1;
         self.effects.push(Effect::Conflict(address, mac));
+    }
+
+    /// Whether another stranger may be told now.
+    fn may_tell(&mut self, address: IpAddr, now: Uptime) -> bool {
+        let Some(spot) = self.spots.get_mut(&address) else { return false };
+        let may = spot.conflict.is_none_or(|at| now >= at + DEFEND_STRANGER);
+        if may {
+            spot.conflict = Some(now);
+        }
+        may
     }
 
     fn may_defend(&mut self, address: IpAddr, pause: Duration, now: Uptime) -> bool {
@@ -132,6 +189,10 @@ impl Owners {
     /// the same time again.
     fn wait(&mut self, address: IpAddr, seen: Option<Seen>, time: Duration, now: Uptime) {
         let time = time.mul_f64(self.dice.between(1.0, 1.5));
+        self.wait_exactly(address, seen, time, now);
+    }
+
+    fn wait_exactly(&mut self, address: IpAddr, seen: Option<Seen>, time: Duration, now: Uptime) {
         if let Some(spot) = self.spots.get_mut(&address)
             && seen.is_some()
         {

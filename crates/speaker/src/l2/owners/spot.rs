@@ -1,10 +1,12 @@
 //! One address: what the members say of it, and what this speaker does about it.
 
+use super::reach::Reach;
 use super::{Candidate, Link, Owner};
 use crate::l2::frame::Mac;
 use crate::l2::member::{Hold, MemberId, Stance};
 use bowline_core::clock::Uptime;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// A host that was heard to have the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +79,12 @@ pub(super) struct Spot {
     pub(super) wake: Option<Uptime>,
     /// Which host answered the last probe, or claimed the address.
     pub(super) seen: Option<Seen>,
+    /// Since when frames say, on the way to an owner, that members have the address which by gossip do not own it.
+    pub(super) contradicted: Option<Uptime>,
     /// When the address was last defended against a claim.
     pub(super) defended: Option<Uptime>,
+    /// When a stranger was last told of that was not known before.
+    pub(super) conflict: Option<Uptime>,
     /// What was reported last.
     pub(super) told: Owner,
 }
@@ -105,14 +111,10 @@ impl Spot {
         true
     }
 
-    /// The links on which the address is announced.
-    pub(super) fn links<'a>(
-        &self,
-        links: &'a BTreeMap<u32, Link>,
-    ) -> impl Iterator<Item = (u32, &'a Link)> + use<'a, '_> {
-        let interfaces = self.candidate.as_ref().map(|it| it.interfaces.as_ref());
-        let named = move |link: &Link| interfaces.is_some_and(|it| it.contains(link));
-        links.iter().filter(move |it| named(it.1)).map(|(index, link)| (*index, link))
+    /// The links that the address belongs to. None without a candidate.
+    pub(super) fn reach(&self, address: IpAddr, links: &BTreeMap<u32, Link>) -> Reach {
+        let candidate = self.candidate.as_ref();
+        candidate.map_or_else(Reach::default, |it| Reach::of(address, &it.interfaces, links))
     }
 
     /// Whether nothing is known of the address any more.

@@ -1,5 +1,6 @@
 //! Single situations. `segment` plays a whole segment of speakers, `orders` lets random things happen there.
 
+mod links;
 mod orders;
 mod segment;
 
@@ -221,6 +222,23 @@ fn a_stranger_that_answers_keeps_the_address_and_is_reported() {
     segment.stranger = None;
     segment.run(seconds(6));
     assert_eq!(segment.answering(V4), [first]);
+}
+
+#[test]
+fn strangers_without_end_are_told_seldom() {
+    let mut segment = Segment::new(1, 1);
+    segment.stranger = Some((V4, STRANGER));
+    segment.set(0, V4, Some(candidate()));
+    segment.run(seconds(3));
+    assert_eq!(segment.conflicts.len(), 1, "it waits");
+    let changed = segment.changed;
+    for number in 0..3000u16 {
+        let [a, b] = number.to_be_bytes();
+        segment.hear(0, &Frame::Claim { address: V4, mac: Mac([2, 9, 9, 9, a, b]) });
+        segment.run(millis(10));
+    }
+    assert!(segment.conflicts.len() <= 5, "every ten seconds: {}", segment.conflicts.len());
+    assert!(segment.changed - changed <= 5, "{}", segment.changed - changed);
 }
 
 #[test]

@@ -30,6 +30,22 @@ const NDP: [(u16, u8, u8, u32); 7] = [
     (0x06, 0, 0, 0xffff),
 ];
 
+/// What comes before both: the kernel also hands on frames of VLAN interfaces above an interface, after it has taken the
+/// tag off, and frames of VLANs that have no interface here, as if they were for another host. `ld ifindex; jeq #index,
+/// next; ret #0; next: ld pkttype; jeq #PACKET_OTHERHOST, fail, pass; fail: ret #0; pass:`.
+fn own(index: u32) -> [(u16, u8, u8, u32); 6] {
+    // SKF_AD_OFF, where the kernel has what it knows of a frame, with SKF_AD_IFINDEX and SKF_AD_PKTTYPE.
+    let (interface, kind) = (0xffff_f000 + 8, 0xffff_f000 + 4);
+    [
+        (0x20, 0, 0, interface),
+        (0x15, 1, 0, index),
+        (0x06, 0, 0, 0),
+        (0x20, 0, 0, kind),
+        (0x15, 0, 1, 3),
+        (0x06, 0, 0, 0),
+    ]
+}
+
 #[derive(Debug)]
 struct Port {
     arp: PacketSocket,
@@ -41,7 +57,8 @@ impl Port {
         let index = NonZeroU32::new(index)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no interface index"))?;
         let filter = |code: &[(u16, u8, u8, u32)]| -> Vec<_> {
-            code.iter().map(|(code, jt, jf, k)| SockFilter::new(*code, *jt, *jf, *k)).collect()
+            let code = own(index.get()).into_iter().chain(code.iter().copied());
+            code.map(|(code, jt, jf, k)| SockFilter::new(code, jt, jf, k)).collect()
         };
         Ok(Self {
             arp: PacketSocket::open(index, Protocol::Arp, &filter(&ARP))?,
@@ -60,29 +77,26 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Opens the sockets of new links and closes those of links that are gone. Returns the links that work.
-    pub(super) fn set(
-        &mut self,
-        links: BTreeMap<u32, Link>,
-    ) -> (BTreeMap<u32, Link>, Option<io::Error>) {
-        self.ports.retain(|index, _| links.contains_key(index));
-        self.groups.keep(|index| links.contains_key(index));
+    /// Opens the sockets of links that come up, and closes those of links that are down or gone. A link that has none
+    /// is as one that is down.
+    pub(super) fn set(&mut self, links: &mut BTreeMap<u32, Link>) -> Option<io::Error> {
+        let is_up = |index: &u32| links.get(index).is_some_and(|it| it.up);
+        self.ports.retain(|index, _| is_up(index));
+        self.groups.keep(is_up);
         let mut failed = None;
-        let mut open = |index: &u32| match self.ports.entry(*index) {
-            std::collections::btree_map::Entry::Occupied(_) => true,
-            std::collections::btree_map::Entry::Vacant(place) => match Port::open(*index) {
-                Ok(port) => {
-                    place.insert(port);
-                    true
-                }
+        for (index, link) in links.iter_mut().filter(|it| it.1.up) {
+            if self.ports.contains_key(index) {
+                continue;
+            }
+            match Port::open(*index) {
+                Ok(port) => _ = self.ports.insert(*index, port),
                 Err(error) => {
+                    link.up = false;
                     failed = Some(error);
-                    false
                 }
-            },
-        };
-        let links = links.into_iter().filter(|(index, _)| open(index)).collect();
-        (links, failed)
+            }
+        }
+        failed
     }
 
     pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {

@@ -4,7 +4,7 @@ use super::ports::Ports;
 use super::{Command, Config, Counts, News, Owner, Wanted, links};
 use crate::l2::gossip::{self, Gossip};
 use crate::l2::member::{MemberId, Profile, Standing};
-use crate::l2::owners::{self, Candidate, Link, Owners, PAUSE};
+use crate::l2::owners::{self, Candidate, Interfaces, Link, Owners, PAUSE};
 use crate::netlink::Changes;
 use bowline_core::clock::Uptime;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,8 +32,12 @@ pub(super) struct Shell {
     name: String,
     socket: UdpSocket,
     changes: Changes,
+    at: IpAddr,
+    /// The links that addresses may be announced on.
     links: BTreeMap<u32, Link>,
     links_read: Uptime,
+    /// How many candidates name each interface.
+    names: BTreeMap<String, usize>,
     ports: Ports,
     gossip: Gossip,
     owners: Owners,
@@ -49,6 +53,15 @@ pub(super) struct Shell {
     pauses: u64,
     counts: Arc<Mutex<Counts>>,
     tell: Box<dyn FnMut(News) + Send>,
+}
+
+/// The interfaces that a candidate names.
+fn named(candidate: Option<&Candidate>) -> impl Iterator<Item = &String> {
+    let names = candidate.and_then(|it| match &*it.interfaces {
+        Interfaces::All => None,
+        Interfaces::Named(names) => Some(names),
+    });
+    names.into_iter().flatten()
 }
 
 /// Time that counts suspension of the machine.
@@ -85,8 +98,10 @@ impl Shell {
             name: config.name.clone(),
             socket,
             changes: Changes::watch()?,
+            at: config.at.ip(),
             links: BTreeMap::new(),
             links_read: Uptime::ZERO,
+            names: BTreeMap::new(),
             ports: Ports::default(),
             gossip,
             owners: Owners::new(me, me.0 ^ start.rotate_left(32), now),
@@ -120,7 +135,7 @@ impl Shell {
             }
             let _ = wake.read();
             if !self.obey(commands, now) {
-                return;
+                return self.end();
             }
             if self.changes.happened() || now > self.links_read + LINKS_PERIOD {
                 self.read_links(now);
@@ -132,6 +147,15 @@ impl Shell {
             self.read_datagrams(now);
             self.act(now);
         }
+    }
+
+    /// What was told of other speakers holds no longer.
+    fn end(mut self) {
+        for (member, address) in std::mem::take(&mut self.serving) {
+            let name = self.name_of(&member);
+            (self.tell)(News::Serves(address, name, false));
+        }
+        (self.tell)(News::Members(BTreeSet::new()));
     }
 
     fn wait(&self, wake: &EventFd, more: bool) {
@@ -168,6 +192,7 @@ impl Shell {
                     self.named.insert(to, name);
                     self.owners.handle(owners::Event::Move(address, to), now);
                 }
+                Ok(Command::Key(key)) => self.gossip.handle(gossip::Event::Key(key), now),
                 Ok(Command::Leave) => {
                     self.leaving = true;
                     self.owners.handle(owners::Event::Leave, now);
@@ -195,17 +220,39 @@ impl Shell {
             None => self.candidates.remove(&address),
         };
         if before != candidate {
+            self.count_names(before.as_ref(), candidate.as_ref());
             self.owners.handle(owners::Event::Candidate(address, candidate), now);
+        }
+    }
+
+    /// An interface that is named for the first time is looked at in this turn.
+    fn count_names(&mut self, before: Option<&Candidate>, after: Option<&Candidate>) {
+        for name in named(after) {
+            let count = self.names.entry(name.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.links_read = Uptime::ZERO;
+            }
+        }
+        for name in named(before) {
+            if let Some(count) = self.names.get_mut(name) {
+                *count -= 1;
+                if *count == 0 {
+                    self.names.remove(name);
+                }
+            }
         }
     }
 
     fn read_links(&mut self, now: Uptime) {
         self.links_read = now;
-        let links = match links::read() {
+        let mut links = match links::read(self.at) {
             Ok(links) => links,
             Err(error) => return self.trouble(format!("cannot read the interfaces: {error}")),
         };
-        let (links, failed) = self.ports.set(links);
+        // Interfaces of Pods come and go all the time. They concern no address.
+        links.retain(|_, it| it.usual || self.names.contains_key(&it.name));
+        let failed = self.ports.set(&mut links);
         if let Some(error) = failed {
             self.trouble(format!("cannot open a packet socket: {error}"));
         }
@@ -220,7 +267,8 @@ impl Shell {
         }
         self.links = links;
         self.gossip.handle(gossip::Event::Profile(self.profile()), now);
-        let names = self.links.values().map(|it| it.name.clone()).collect();
+        let up = self.links.values().filter(|it| it.up);
+        let names = up.map(|it| it.name.clone()).collect();
         (self.tell)(News::Interfaces(names));
     }
 
@@ -341,6 +389,10 @@ impl Shell {
                 (self.tell)(News::Owner(address, owner));
             }
             owners::Effect::Conflict(address, mac) => (self.tell)(News::Conflict(address, mac)),
+            owners::Effect::Contradicted(address, member) => {
+                let name = self.name_of(&member);
+                (self.tell)(News::Contradicted(address, name));
+            }
             owners::Effect::NotMoved(address, to) => {
                 let name = self.name_of(&to);
                 (self.tell)(News::NotMoved(address, name));

@@ -6,8 +6,13 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 
 fn word() -> impl Strategy<Value = Word> {
-    let standing =
-        prop::sample::select(vec![Standing::Out, Standing::Eligible, Standing::Preferred]);
+    let standing = prop::sample::select(vec![
+        Standing::Out,
+        Standing::Apart,
+        Standing::ApartPreferred,
+        Standing::Eligible,
+        Standing::Preferred,
+    ]);
     let hold = prop_oneof![
         Just(Hold::None),
         Just(Hold::Verifies),

@@ -26,7 +26,14 @@ pub(super) fn mac(node: usize) -> Mac {
     Mac([2, 0, 0, 0, 0, node as u8])
 }
 
-const LINK: u32 = 7;
+pub(super) const LINK: u32 = 7;
+
+/// The link of a node to the segment.
+pub(super) fn eth0(node: usize) -> Link {
+    let networks = ["192.0.2.0/24", "2001:db8::/64", "10.0.0.0/8"];
+    let networks = networks.map(|it| it.parse().expect("a network")).to_vec();
+    Link { name: "eth0".into(), mac: mac(node), up: true, usual: true, home: true, networks }
+}
 
 #[derive(Debug)]
 enum What {
@@ -44,13 +51,19 @@ struct Node {
     said: BTreeMap<IpAddr, Stance>,
     paused_until: Option<Uptime>,
     start: u64,
+    touched: usize,
 }
 
 pub(super) struct Segment {
     pub(super) now: Uptime,
     pub(super) frames: Vec<(Uptime, usize, Frame)>,
+    /// Frames that were sent on other links.
+    pub(super) elsewhere: Vec<(usize, u32)>,
     pub(super) conflicts: Vec<(usize, IpAddr, Mac)>,
+    /// How often an owner was told.
+    pub(super) changed: usize,
     pub(super) not_moved: Vec<(IpAddr, MemberId)>,
+    pub(super) contradicted: Vec<(usize, IpAddr, MemberId)>,
     pub(super) stranger: Option<(IpAddr, Mac)>,
     /// Since when each address is not answered for, and for how long it was not at most.
     silence: BTreeMap<IpAddr, (Option<Uptime>, Duration)>,
@@ -71,8 +84,11 @@ impl Segment {
         let mut segment = Self {
             now: seconds(1000),
             frames: Vec::new(),
+            elsewhere: Vec::new(),
             conflicts: Vec::new(),
+            changed: 0,
             not_moved: Vec::new(),
+            contradicted: Vec::new(),
             stranger: None,
             silence: BTreeMap::new(),
             watched: vec![super::V4, super::V6],
@@ -98,7 +114,8 @@ impl Segment {
         self.number += 1;
         let owners = Owners::new(MemberId::of(&name(node)), self.dice.roll(), self.now);
         let said = BTreeMap::new();
-        self.nodes[node] = Some(Node { owners, said, paused_until: None, start: self.number });
+        self.nodes[node] =
+            Some(Node { owners, said, paused_until: None, start: self.number, touched: 0 });
         self.link(node, true);
         self.connections_changed();
     }
@@ -149,9 +166,22 @@ impl Segment {
         self.feed(node, Event::Heard(LINK, *frame));
     }
 
+    pub(super) fn hear_on(&mut self, node: usize, interface: u32, frame: &Frame) {
+        self.feed(node, Event::Heard(interface, *frame));
+    }
+
+    /// How many addresses the last event made a node look at.
+    pub(super) fn touched(&self, node: usize) -> usize {
+        self.nodes[node].as_ref().expect("it runs").touched
+    }
+
     pub(super) fn link(&mut self, node: usize, up: bool) {
-        let link = up.then(|| Link { name: "eth0".into(), mac: mac(node), usual: true });
-        self.feed(node, Event::Link(LINK, link));
+        self.feed(node, Event::Link(LINK, Some(Link { up, ..eth0(node) })));
+    }
+
+    /// An interface of a node, or none any more.
+    pub(super) fn interface(&mut self, node: usize, index: u32, link: Option<Link>) {
+        self.feed(node, Event::Link(index, link));
     }
 
     pub(super) fn has_left(&self, node: usize) -> bool {
@@ -266,6 +296,7 @@ impl Segment {
         let now = self.now;
         if let Some(it) = &mut self.nodes[node] {
             it.owners.handle(event, now);
+            it.touched = it.owners.dirty.len();
             self.take(node);
         }
     }
@@ -274,14 +305,17 @@ impl Segment {
         let now = self.now;
         let Some(it) = &mut self.nodes[node] else { return };
         for effect in it.owners.take(now) {
+            self.changed += usize::from(matches!(effect, Effect::Changed(..)));
             match effect {
                 Effect::Say(address, stance) => self.say(node, address, stance),
-                Effect::Send(_, bytes) => self.send(node, &bytes),
+                Effect::Send(LINK, bytes) => self.send(node, &bytes),
+                Effect::Send(index, _) => self.elsewhere.push((node, index)),
                 Effect::Changed(address, Owner::Me) if self.watched.contains(&address) => {
                     self.silence.entry(address).or_insert((None, Duration::ZERO));
                 }
                 Effect::Conflict(address, mac) => self.conflicts.push((node, address, mac)),
                 Effect::NotMoved(address, to) => self.not_moved.push((address, to)),
+                Effect::Contradicted(address, by) => self.contradicted.push((node, address, by)),
                 Effect::Changed(..) | Effect::Listen(..) => {}
             }
         }
