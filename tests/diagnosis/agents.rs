@@ -4,7 +4,7 @@ use crate::patient::{explain, is_well, status_says, suffers_from_role, words};
 use crate::stage::{
     Stage, agent_kubeconfig, deploy, leads_to, play, start_agent, start_agent_with, tcp,
 };
-use bowline_core::remedy::RoleProblem;
+use bowline_core::diagnosis::RoleProblem;
 use bowline_testing::{Link, eventually};
 use serde_json::json;
 

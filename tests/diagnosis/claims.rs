@@ -3,8 +3,8 @@
 use crate::patient::{Wrong, all_tell, explain, is_well};
 use crate::stage::{TARGET, annotate, is_closed, leads_to, play, tcp};
 use bowline_core::binder::ClaimReason;
+use bowline_core::diagnosis::claims;
 use bowline_core::outcome::Reason;
-use bowline_core::remedy;
 use bowline_testing::{eventually, objects};
 use serde_json::json;
 use std::time::Instant;
@@ -47,7 +47,7 @@ fn a_service_whose_claim_names_a_class_that_is_gone_is_led_to_the_remedy() {
         .await;
         let why = explained["unmade"].as_str().unwrap_or_default();
         assert!(why.contains(&format!("class {class} does not exist")), "{explained}");
-        let what = remedy::of_claim(ClaimReason::NoMatch).expect("a remedy").what;
+        let what = claims::row(ClaimReason::NoMatch).helps.expect("a remedy").what;
         assert_eq!(explained["remedy"], what);
         stage.told("LoadBalancerClaim", "mine", "NoMatch").await;
         // What helps: name a load balancer that exists. It must be open to claims.

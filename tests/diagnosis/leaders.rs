@@ -2,8 +2,8 @@
 
 use crate::patient::{Wrong, all_tell, is_well, run, status_says, suffers_from_role, words};
 use crate::stage::{Stage, annotate, is_closed, leads_to, play_alone, start_controller, tcp};
+use bowline_core::diagnosis::RoleProblem;
 use bowline_core::outcome::Reason;
-use bowline_core::remedy::RoleProblem;
 use bowline_testing::objects;
 use serde_json::json;
 use std::time::Instant;
