@@ -77,7 +77,9 @@ fn other(facts: &Facts, asked: Option<&str>) -> Option<String> {
     });
     let open = lives.filter(|(_, lb)| lb.spec.allowed_namespaces.from == NamespacesFrom::All);
     let open: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
-    if let Some(meant) = asked.and_then(|it| nearest(it, open.iter().copied())) {
+    // One that exists is no slip.
+    let slip = asked.filter(|it| !facts.load_balancers.contains_key(*it));
+    if let Some(meant) = slip.and_then(|it| nearest(it, open.iter().copied())) {
         return Some(meant.to_owned());
     }
     match open[..] {

@@ -21,6 +21,7 @@ use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
+use bowline_core::clock::in_words;
 use bowline_core::diagnosis::Place;
 use bowline_core::exposed::held::Held;
 use bowline_core::exposed::view::{Machine, Settings, Told, View};
@@ -256,7 +257,7 @@ impl Role {
                 Err(why) if self.options.once.is_some() => return Err(RoleError::Template(why)),
                 Err(why) => {
                     let wait = self.backoff.failed(random::number());
-                    tracing::warn!(?wait, "{why}; it is tried again");
+                    tracing::warn!(wait = %in_words(wait), "{why}; it is tried again");
                     retry = Some(Instant::now() + wait);
                 }
             }
