@@ -1,6 +1,7 @@
 //! The names that the commands of a remedy get: those of the object that is explained, and of what it asks for. Pure.
 
 use super::facts::Facts;
+use bowline_api::annotation_keys;
 use bowline_api::selector::NamespacesFrom;
 use bowline_core::diagnosis::remedy::with_names;
 use bowline_core::key::{ConsumerKind, ObjectKey};
@@ -49,6 +50,7 @@ impl Names {
         };
         names.extend(other(facts, asked.or(load_balancer)).map(|it| ("OTHER", it)));
         names.extend(secret(facts, kind, key).map(|it| ("SECRET", it)));
+        names.extend(annotation(facts, kind, key).map(|it| ("ANNOTATION", it)));
         Self(names)
     }
 
@@ -86,6 +88,21 @@ fn other(facts: &Facts, asked: Option<&str>) -> Option<String> {
         [only] => Some(only.to_owned()),
         _ => None,
     }
+}
+
+/// The only annotation of an object that does not exist.
+fn annotation(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Option<String> {
+    let all = match kind {
+        ConsumerKind::Service => facts.services.get(key)?.metadata.annotations.as_ref()?,
+        ConsumerKind::Ingress => facts.ingresses.get(key)?.metadata.annotations.as_ref()?,
+        ConsumerKind::LoadBalancer => return None,
+    };
+    let is_unknown = |(key, value): &(&String, &String)| {
+        let alone = [((*key).clone(), (*value).clone())].into();
+        annotation_keys::unknown(&alone).is_some()
+    };
+    let mut unknown = all.iter().filter(is_unknown).map(|(key, _)| key.clone());
+    unknown.next().filter(|_| unknown.next().is_none())
 }
 
 /// The Secret of an Ingress that names one.

@@ -6,7 +6,7 @@ use crate::diagnosis::Place;
 use crate::fair_queue;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::Carrier;
-use crate::outcome::{Outcome, Problem, State};
+use crate::outcome::{Outcome, Problem, Reason, State};
 use crate::point::Point;
 use crate::programmed::{Pending, Phase, Verdict};
 use crate::update::{Extent, ListenerKey, Refusal};
@@ -224,8 +224,19 @@ pub fn consumer<'n>(
     carrier: Option<Carrier>,
 ) -> ConsumerStatus {
     let (load_balancer, reached) = match &outcome.state {
-        State::Refused { problem, .. } => {
-            return ConsumerStatus { points: Vec::new(), programmed: Condition::no(problem) };
+        State::Refused { load_balancer, problem } => {
+            let undriven = *progress == Progress::Waiting(Waiting::NoDriver)
+                && problem.reason == Reason::NoAddress;
+            let programmed = match load_balancer {
+                // No address helps where nothing could serve it.
+                Some(name) if undriven => Condition {
+                    holds: false,
+                    reason: Waiting::NoDriver.reason().into(),
+                    message: Waiting::NoDriver.message(name, carrier).into(),
+                },
+                _ => Condition::no(problem),
+            };
+            return ConsumerStatus { points: Vec::new(), programmed };
         }
         State::Planned { load_balancer, addresses, draining, before } => {
             let here = names(load_balancer);

@@ -9,7 +9,7 @@ use crate::view::remedies::Names;
 use crate::view::status::{Applied, AppliedView, ConsumerName};
 use crate::view::{free_ports, why};
 use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::outcome::{Problem, State};
+use bowline_core::outcome::{Problem, Reason, State};
 use bowline_core::point::Point;
 
 pub(super) fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> ConsumerView {
@@ -80,6 +80,16 @@ pub(super) fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Co
             if told.is_none() {
                 view.remedy = problem.reason.remedy().map(|it| it.what.to_owned());
             }
+            if let Some(undriven) =
+                load_balancer.as_ref().and_then(|it| roles::no_driver(facts, it))
+            {
+                // No address helps where nothing could serve it.
+                if is_about_addresses(problem.reason) {
+                    view.remedy.clone_from(&undriven.remedy);
+                    view.problems.iter_mut().for_each(|it| it.remedy = None);
+                }
+                view.problems.insert(0, undriven);
+            }
         }
         State::Planned { load_balancer, addresses, .. } => {
             view.state = StateView::Planned;
@@ -121,6 +131,14 @@ pub(super) fn consumer(facts: &Facts, kind: ConsumerKind, key: &ObjectKey) -> Co
     view.problems = view.problems.into_iter().map(|it| it.with_names(&names)).collect();
     view.remedy = view.remedy.map(|it| names.fill(&it));
     view
+}
+
+/// Whether a refusal is for want of an address.
+fn is_about_addresses(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NoAddress | Reason::AddressNotAvailable | Reason::NotInPool | Reason::NoPool
+    )
 }
 
 impl ConsumerView {

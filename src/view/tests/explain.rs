@@ -58,6 +58,36 @@ fn what_an_agent_reports_is_told_where_the_table_says_and_with_its_remedy() {
 }
 
 #[test]
+fn an_annotation_that_does_not_exist_is_removed_by_the_printed_command() {
+    let mut lists = settled();
+    let slip = ("bowline.dev/algoritm".to_owned(), "source-ip".to_owned());
+    lists.services[0].metadata.annotations = Some([slip].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    let command = "`kubectl annotate service hello -n demo bowline.dev/algoritm-`";
+    assert!(text.lines().any(|line| line.contains(command)), "{text}");
+}
+
+#[test]
+fn a_service_on_a_load_balancer_without_a_driver_is_told_that_and_not_advised_on_addresses() {
+    let mut lists = lists();
+    lists.load_balancers.push(object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "device", "uid": "d"},
+        "spec": {
+            "external": {"driver": "Octavia", "primary": {"url": "https://x.example.com"}},
+            "allowedNamespaces": {"from": "All"},
+        },
+    })));
+    let named = ("bowline.dev/load-balancer".to_owned(), "device".to_owned());
+    lists.services[0].metadata.annotations = Some([named].into());
+    let text = joined(&explained(lists, Subject::Service, "demo", "hello"));
+    let told = "What helps use a build of Bowline that has the driver (`bowline version` lists features), or a load \
+                balancer with another source Problems - NoDriver: this build has no driver for the source of load \
+                balancer device - NoAddress: load balancer \"device\" has no address yet";
+    assert!(text.ends_with(told), "{text}");
+    assert!(!text.contains("kubectl patch lb"), "{text}");
+}
+
+#[test]
 fn the_commands_of_a_remedy_are_printed_whole_and_with_the_names_of_the_object() {
     let mut lists = settled();
     lists.services[0].metadata.annotations =
