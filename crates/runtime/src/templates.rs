@@ -22,7 +22,6 @@ use bowline_api::{convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
 use bowline_core::clock::in_words;
-use bowline_core::diagnosis::Place;
 use bowline_core::exposed::held::Held;
 use bowline_core::exposed::view::{Machine, Settings, Told, View};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
@@ -371,7 +370,7 @@ impl Role {
 
     /// Logs the Services that are left out, wholly or in part.
     fn sum_up(&self) {
-        let left = self.said.iter().filter(|told| told.problem.reason.is_told(Place::Refused));
+        let left = self.said.iter().filter(|told| !told.problem.reason.is_warning());
         let left: BTreeSet<_> = left.map(|told| told.consumer.to_string()).collect();
         if !left.is_empty() {
             let services: Vec<_> = left.iter().map(String::as_str).collect();

@@ -49,6 +49,8 @@ const OUTAGE: &[Place] =
     &[Place::Event, Place::Status, Place::Degraded, Place::LoadBalancerDegraded, Place::Explain];
 /// The plan is in force, and its clients are served by some endpoints only.
 const FAILING: &[Place] = &[Place::Event, Place::Status, Place::Degraded, Place::Explain];
+/// The role that fills templates for all Services leaves it out; it writes nothing but Events.
+const BY_TEMPLATES: &[Place] = &[Place::Event];
 /// No node announces an address.
 const ANNOUNCED: &[Place] = &[Place::Announced, Place::Explain];
 /// Nobody could write a condition.
@@ -151,7 +153,7 @@ reasons! {
     }
     AddressNotAvailable {
         means: "the requested address is not one of the load balancer's",
-        told: REFUSAL,
+        told: BY_TEMPLATES,
         words: ["core::exposed::view::lacks"],
         helps: tenant("request an address of the load balancer, or none"),
     }
@@ -292,7 +294,7 @@ reasons! {
     }
     EphemeralPort {
         means: "the port is in the range that this machine uses for its own outgoing connections",
-        told: REFUSAL,
+        told: BY_TEMPLATES,
         words: ["core::exposed::view::unfit"],
         helps: tenant(
             "use another port; an administrator can narrow `net.ipv4.ip_local_port_range` on the machine",
@@ -459,7 +461,7 @@ reasons! {
     }
     TooManyNames {
         means: "it has more external names than its namespace may have at one port",
-        told: REFUSAL,
+        told: BY_TEMPLATES,
         words: ["core::exposed::contend::contend"],
         helps: tenant("use fewer external names, or a wildcard"),
     }
@@ -593,6 +595,11 @@ impl Reason {
     /// Whether a problem of this reason is told there.
     pub fn is_told(self, place: Place) -> bool {
         self.row().is_told(place)
+    }
+
+    /// Whether the consumer is served all the same.
+    pub fn is_warning(self) -> bool {
+        self.row().told == WARNING
     }
 
     /// Whether it is about endpoints of a pool: what the consumer wants is in force, but its clients are not served, or by

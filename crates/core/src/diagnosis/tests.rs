@@ -249,7 +249,8 @@ fn defines(line: &str) -> Option<&str> {
 fn uses(line: &str, reason: Reason) -> bool {
     let word = format!("Reason::{reason}");
     let foreign = line.contains("ClaimReason::") || line.trim_start().starts_with("//");
-    let compares = ["== Reason", "!= Reason", "let (", "Extent::Listener(_)", "[Reason"];
+    let compares =
+        ["== Reason", "!= Reason", "| Reason", "let (", "Extent::Listener(_)", "[Reason"];
     let Some((_, after)) = line.split_once(&word) else { return false };
     !foreign
         && !compares.iter().any(|it| line.contains(it))
