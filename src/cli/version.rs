@@ -55,6 +55,7 @@ impl Version {
         let features = [
             cfg!(feature = "apiserver").then_some("apiserver"),
             cfg!(feature = "proxy").then_some("proxy"),
+            cfg!(feature = "speaker").then_some("speaker"),
         ];
         Self {
             version: VERSION,

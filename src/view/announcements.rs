@@ -10,7 +10,6 @@ use bowline_api::{Address, AddressPool, Advertisement, BGPPeer, convert};
 use bowline_core::ObjectKey;
 use bowline_core::announce::{self, Event, Kind, Listening, Object, WhyNot};
 use bowline_core::outcome::{Problem, Reason, quote};
-use bowline_core::remedy;
 use bowline_core::report::speaker::SpeakerReport;
 use k8s_openapi::api::core::v1::{self, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -271,7 +270,7 @@ fn why(address: IpAddr, nodes: &mut [Node<'_>]) -> ProblemView {
     ProblemView {
         reason: problem.reason,
         message: problem.message,
-        remedy: remedy::of(problem.reason).map(|it| it.what),
+        remedy: problem.reason.remedy().map(|it| it.what),
     }
 }
 

@@ -7,8 +7,8 @@ use super::facts::Facts;
 use super::pooled::{Pooled, Told};
 use bowline_api::annotation_keys::{self, ADDRESS_POOL, ALLOW_SHARED_IP, ASSIGN_FROM_FQDN, VIP};
 use bowline_api::names;
+use bowline_core::diagnosis;
 use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::remedy;
 use k8s_openapi::api::core::v1::Service;
 use serde::Serialize;
 
@@ -90,7 +90,8 @@ impl ChainView {
     pub(super) fn not_programmed(&self) -> Option<ProblemView> {
         let condition = self.condition(names::CONDITION_SERVICE_PROGRAMMED)?;
         let (reason, message) = (condition.reason.clone(), condition.message.clone());
-        let remedy = remedy::of_word(&reason).map(|it| it.what.to_owned());
+        let remedy =
+            diagnosis::of_word(&reason).and_then(|it| it.helps).map(|it| it.what.to_owned());
         (condition.status != "True").then_some(ProblemView { reason, message, remedy })
     }
 

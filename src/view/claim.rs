@@ -2,14 +2,15 @@
 //! leader's binder about every load balancer, while the leader reports only the first ten. Pure.
 
 use super::facts::Facts;
+use super::remedies::Names;
 use super::status_text::notes;
 use super::words::{bullet, count, paragraph, row};
 use bowline_api::convert;
 use bowline_api::names;
 use bowline_core::binder::{Binder, ClaimReason, Event, Object};
+use bowline_core::diagnosis::claims;
 use bowline_core::key::ObjectKey;
 use bowline_core::objects::Timestamp;
-use bowline_core::remedy;
 use bowline_runtime::controller;
 use serde::Serialize;
 
@@ -31,7 +32,7 @@ pub(crate) struct ClaimView {
     message: Option<String>,
     /// What helps. None: it is bound, or nothing has to be done.
     #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<&'static str>,
+    remedy: Option<String>,
     /// How many Services and Ingresses name it.
     consumers: u32,
     /// The load balancers that it does not get, each with one reason; only while it has none.
@@ -67,8 +68,8 @@ impl ClaimView {
             phase: status.phase.map(|phase| format!("{phase:?}")),
             reason: bound.map(|it| it.reason.clone()),
             remedy: bound
-                .and_then(|it| remedy::of_claim(ClaimReason::parse(&it.reason)?))
-                .map(|it| it.what),
+                .and_then(|it| claims::row(ClaimReason::parse(&it.reason)?).helps)
+                .map(|it| Names::of_claim(key).fill(it.what)),
             message: bound.map(|it| it.message.clone()),
             load_balancer: status.load_balancer_name,
             consumers: asks.map_or(0, |(_, count)| *count),
@@ -100,7 +101,7 @@ impl ClaimView {
         if let Some(message) = &self.message {
             row(&mut out, "Leader says", message);
         }
-        if let Some(remedy) = self.remedy {
+        if let Some(remedy) = &self.remedy {
             row(&mut out, "What helps", remedy);
         }
         row(&mut out, "Used by", &count(self.consumers as usize, "consumer"));

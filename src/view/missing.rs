@@ -3,9 +3,10 @@
 
 use super::explain::Subject;
 use super::facts::Facts;
+use super::remedies::Names;
 use bowline_core::key::ObjectKey;
 use bowline_core::nearest::did_you_mean;
-use bowline_core::outcome::quote;
+use bowline_core::outcome::{Reason, quote};
 
 /// The most namespaces that are named.
 const MOST: usize = 3;
@@ -19,9 +20,9 @@ pub(crate) fn sentence(facts: &Facts, subject: Subject, key: &ObjectKey) -> Stri
             let hint = if meant.is_empty() { "; see bowline status".to_owned() } else { meant };
             format!("there is no load balancer {}{hint}", quote(&key.name))
         }
-        Subject::Service => in_namespace("Service", facts.services.keys(), key),
-        Subject::Ingress => in_namespace("Ingress", facts.ingresses.keys(), key),
-        Subject::Claim => in_namespace("claim", facts.claims.keys(), key),
+        Subject::Service => in_namespace("Service", "services", facts.services.keys(), key),
+        Subject::Ingress => in_namespace("Ingress", "ingresses", facts.ingresses.keys(), key),
+        Subject::Claim => claim(facts, key),
         Subject::Address => format!(
             "no object has the address {}, and it does not rest; see bowline status --addresses",
             quote(&key.name)
@@ -29,8 +30,19 @@ pub(crate) fn sentence(facts: &Facts, subject: Subject, key: &ObjectKey) -> Stri
     }
 }
 
+/// A claim can be made by whoever misses it.
+fn claim(facts: &Facts, key: &ObjectKey) -> String {
+    let missing = in_namespace("claim", "lbc", facts.claims.keys(), key);
+    let helps = Reason::ClaimNotFound.remedy().map(|it| Names::of_claim(key).fill(it.what));
+    match helps {
+        Some(helps) => format!("{missing}. What helps: {helps}"),
+        None => missing,
+    }
+}
+
 fn in_namespace<'a>(
     kind: &str,
+    plural: &str,
     known: impl Iterator<Item = &'a ObjectKey> + Clone,
     key: &ObjectKey,
 ) -> String {
@@ -43,6 +55,7 @@ fn in_namespace<'a>(
     }
     let here = known.filter(|it| it.namespace == *namespace).map(|it| &*it.name);
     let meant = did_you_mean(name, here);
-    let hint = if meant.is_empty() { "; name its namespace with -n".to_owned() } else { meant };
+    let all = || format!("; `kubectl get {plural} -A` lists all");
+    let hint = if meant.is_empty() { all() } else { meant };
     format!("{what}{hint}")
 }

@@ -33,6 +33,7 @@ pub(crate) mod moving;
 pub(crate) mod now;
 pub(crate) mod plan;
 mod pooled;
+mod remedies;
 pub(crate) mod status;
 mod status_text;
 pub(crate) mod top;

@@ -6,14 +6,16 @@ use super::explain::{ListenerView, ProblemView, all_listeners};
 use super::facts::{Agent, Agents, Facts, Holder};
 use super::now::NowView;
 use super::pooled::Told;
+use super::remedies::Names;
 use super::{View, status_text};
 use bowline_api::load_balancer::ClaimRef;
 use bowline_api::selector::AllowedNamespaces;
 use bowline_api::{LoadBalancer, convert, names};
+use bowline_core::diagnosis::Place;
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::objects::Carrier;
-use bowline_core::outcome::{Outcome, State};
+use bowline_core::outcome::{Outcome, Problem, State};
 use bowline_core::point::Point;
 use bowline_core::programmed::{History, LeaseReport, Pending, Phase};
 use bowline_core::status::Waiting;
@@ -123,6 +125,14 @@ pub(super) struct RefusedView {
     pub(super) consumer: ConsumerName,
     #[serde(flatten)]
     pub(super) problem: ProblemView,
+}
+
+impl RefusedView {
+    fn of(consumer: &ConsumerRef, problem: &Problem, load_balancer: Option<&str>) -> Self {
+        let key = ObjectKey::new(consumer.namespace.clone(), consumer.name.clone());
+        let names = Names::of_object(consumer.kind, &key, load_balancer);
+        Self { consumer: consumer.into(), problem: ProblemView::from(problem).with_names(&names) }
+    }
 }
 
 /// Whether the plan is in force.
@@ -360,11 +370,9 @@ impl LoadBalancerView {
         let mut refused: Vec<RefusedView> =
             planner.refused(name).flat_map(|outcome| refusals(facts, outcome, name)).collect();
         let report = facts.agents.get(name).map(|agents| &agents.joint);
-        for refusal in report.into_iter().flat_map(|report| &report.refused) {
-            refused.push(RefusedView {
-                consumer: (&refusal.consumer).into(),
-                problem: (&refusal.problem).into(),
-            });
+        let reported = report.into_iter().flat_map(|report| &report.refused);
+        for refusal in reported.filter(|it| it.problem.reason.is_told(Place::Status)) {
+            refused.push(RefusedView::of(&refusal.consumer, &refusal.problem, Some(name)));
         }
         Some(Self {
             name: name.to_owned(),
@@ -403,7 +411,8 @@ impl LoadBalancerView {
         let is_announced = |it: &AnnouncingView| it.addresses.iter().any(|it| it.problem.is_none());
         self.announcing = announcing.filter(|it| named || is_announced(it));
         let problems = self.announcing.iter().flat_map(|it| it.problems(facts, named));
-        self.unannounced = problems.collect();
+        let names = Names::of_load_balancer(&self.name);
+        self.unannounced = problems.map(|it| it.with_names(&names)).collect();
         self
     }
 
@@ -422,10 +431,7 @@ impl LoadBalancerView {
 fn refusals(facts: &Facts, outcome: &Outcome, lb: &str) -> Vec<RefusedView> {
     let all = bowline_core::status::refusals_by(outcome, lb);
     all.filter(|(_, problem)| facts.can_tell(problem.reason))
-        .map(|(consumer, problem)| RefusedView {
-            consumer: (&consumer).into(),
-            problem: (&problem).into(),
-        })
+        .map(|(consumer, problem)| RefusedView::of(&consumer, &problem, Some(lb)))
         .collect()
 }
 
@@ -441,7 +447,8 @@ fn nowhere(facts: &Facts, outcome: &Outcome) -> Option<RefusedView> {
         (true, None) if facts.has_address(&outcome.consumer.uid) => return None,
         (true, None) | (false, _) => problem.into(),
     };
-    Some(RefusedView { consumer, problem })
+    let names = Names::of_object(consumer.kind, &key, None);
+    Some(RefusedView { consumer, problem: problem.with_names(&names) })
 }
 
 fn is_zero(number: &usize) -> bool {

@@ -20,6 +20,8 @@ use super::status::{Applied, Status};
 use super::testing::{facts, lists, now, object, service, settled};
 use super::{Facts, Lists, View};
 use bowline_api::{LoadBalancer, LoadBalancerStatus, Plan, PlanSpec, names};
+use bowline_core::diagnosis::remedy::with_names;
+use bowline_core::diagnosis::{Place, Reason};
 use bowline_core::hash::PlanHash;
 use bowline_core::key::{ConsumerKind, ObjectKey};
 use bowline_core::plan::CertificateRef;

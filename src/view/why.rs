@@ -4,9 +4,8 @@
 use super::facts::Facts;
 use bowline_api::{convert, names};
 use bowline_core::key::{ConsumerKind, ObjectKey};
-use bowline_core::outcome::{Problem, Reason, quote};
+use bowline_core::outcome::quote;
 use bowline_core::planner::{Ask, Asked, By, NotOurs, Why};
-use bowline_core::remedy;
 
 /// A reason and a remedy.
 #[derive(Debug, PartialEq)]
@@ -109,14 +108,4 @@ fn asks(asked: &Asked) -> String {
         By::Class(class) => format!("its IngressClass {class} names {whom}"),
         By::Default | By::Nothing => format!("it names no load balancer; the default is {whom}"),
     }
-}
-
-/// What helps against a problem. None: there is nothing to do, or the message says it.
-pub(super) fn remedy(problem: &Problem) -> Option<&'static str> {
-    remedy_of(problem.reason)
-}
-
-/// What helps against problems of a reason.
-pub(super) fn remedy_of(reason: Reason) -> Option<&'static str> {
-    remedy::of(reason).map(|remedy| remedy.what)
 }

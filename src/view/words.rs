@@ -39,17 +39,24 @@ fn hanging(out: &mut String, head: &str, indent: usize, text: &str) {
     }
 }
 
-/// Lines of at most `width` characters, broken at spaces, and within a word that is longer than that.
+/// Lines of at most `width` characters, broken at spaces, and within a word that is longer than that. What stands in backticks
+/// is not broken, however long it is: people copy commands.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut length = 0;
-    for word in visible(text).split(' ').filter(|word| !word.is_empty()) {
+    let text = visible(text);
+    for word in words(&text) {
+        let quoted = word.contains('`');
         let word: Vec<char> = word.chars().collect();
         match lines.last_mut() {
             Some(line) if length + 1 + word.len() <= width => {
                 line.push(' ');
                 line.extend(&word);
                 length += 1 + word.len();
+            }
+            _ if quoted => {
+                length = word.len();
+                lines.push(word.into_iter().collect());
             }
             _ => {
                 for piece in word.chunks(width.max(1)) {
@@ -60,6 +67,25 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The words of a text. What stands in backticks belongs to one word.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text.trim_start_matches(' ');
+    std::iter::from_fn(move || {
+        let mut quoted = None;
+        let end = rest.char_indices().find(|(at, it)| {
+            match (*it, quoted) {
+                ('`', None) => quoted = rest[at + 1..].find('`').map(|_| ()),
+                ('`', Some(())) => quoted = None,
+                _ => {}
+            }
+            *it == ' ' && quoted.is_none()
+        });
+        let (word, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+        rest = after.trim_start_matches(' ');
+        (!word.is_empty()).then_some(word)
+    })
 }
 
 /// Rows in columns as wide as necessary. If the rows are too wide, the widest columns shrink, and their
@@ -320,6 +346,7 @@ mod tests {
     fn a_word_longer_than_a_line_is_broken() {
         assert_eq!(wrapped("ab cdefgh i", 3), ["ab", "cde", "fgh", "i"]);
         assert_eq!(wrapped("a\nb", 80), ["a\\nb"]);
+        assert_eq!(wrapped("run `a b c d` now, `e", 5), ["run", "`a b c d`", "now,", "`e"]);
     }
 
     #[test]

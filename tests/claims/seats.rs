@@ -129,7 +129,7 @@ fn another_namespace_gets_nothing_by_naming_what_is_not_its_own() {
             service["metadata"]["annotations"] = json!({key: target});
             site.cluster.apply(&other, &service).await;
         }
-        let message = site.told(&other, "by-claim", "ClaimNotBound").await;
+        let message = site.told(&other, "by-claim", "ClaimNotFound").await;
         assert_eq!(message, "claim \"web\" does not exist");
         site.told(&other, "by-name", "NotAllowed").await;
         // A claim of theirs that names it gets nothing, either.

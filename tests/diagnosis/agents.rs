@@ -1,10 +1,11 @@
 //! Agents that are gone.
 
 use crate::patient::{explain, is_well, status_says, suffers_from_role, words};
+use crate::printed::{command, start};
 use crate::stage::{
     Stage, agent_kubeconfig, deploy, leads_to, play, start_agent, start_agent_with, tcp,
 };
-use bowline_core::remedy::RoleProblem;
+use bowline_core::diagnosis::RoleProblem;
 use bowline_testing::{Link, eventually};
 use serde_json::json;
 
@@ -38,7 +39,8 @@ fn the_consumers_of_a_load_balancer_without_its_agent_are_told_and_how_to_start_
         says_of_lb(stage, "Programmed", "AgentSilent").await;
         status_says(stage, "agent silent").await;
         let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
-        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        let printed = command(stage, "service/web", "bowline agent").await;
+        stage.agent = start(stage, &printed, &kubeconfig);
         stage.agent.ready().await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
@@ -106,12 +108,11 @@ fn an_agent_that_stands_still_is_told_and_the_printed_remedy_repairs_it() {
         status_says(stage, "agent silent").await;
         let printed = words(stage, "service/web").await;
         assert!(printed.contains("does not answer: end it, and start it"), "{printed}");
-        // The message has the command between backquotes.
-        let command = told.split('`').nth(1).expect("a command").to_owned();
-        assert_eq!(command, format!("bowline agent --load-balancer {}", stage.lb));
+        let printed = command(stage, "service/web", "bowline agent").await;
+        assert!(told.contains(&printed), "{told}");
         stage.agent.process.kill();
         let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
-        stage.agent = start_agent(&stage.cluster, &kubeconfig, &stage.lb);
+        stage.agent = start(stage, &printed, &kubeconfig);
         stage.agent.ready().await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
@@ -164,9 +165,30 @@ fn an_agent_with_the_wrong_driver_is_told_with_the_flag_that_is_right() {
         says_of_lb(stage, "Programmed", "AgentFailed").await;
         status_says(stage, "start it with --driver builtin").await;
         stage.agent.stop();
-        let right = ["--driver", "builtin"];
+        let (_, flags) = told.rsplit_once("start it with ").expect("flags");
+        let right: Vec<_> = flags.split(' ').collect();
         stage.agent = start_agent_with(&stage.cluster, &kubeconfig, &stage.lb, &right);
         stage.agent.ready().await;
+        leads_to(&stage.dial(5000), "a").await;
+        is_well(stage, "service/web").await;
+    });
+}
+
+#[test]
+fn an_agent_with_the_wrong_driver_is_told_so_before_anything_uses_its_load_balancer() {
+    play(async |stage| {
+        stage.agent.stop();
+        let kubeconfig = agent_kubeconfig(&stage.cluster, &stage.lb).await;
+        let folder = stage.cluster.scratch().display().to_string();
+        let wrong = ["--driver", "nginx", "--nginx-folder", &folder];
+        stage.agent = start_agent_with(&stage.cluster, &kubeconfig, &stage.lb, &wrong);
+        let line = logs(stage, "waits: the agent runs --driver nginx").await;
+        let (_, flags) = line.rsplit_once("start it with ").expect("flags");
+        let right: Vec<_> = flags.split(' ').collect();
+        stage.agent.stop();
+        stage.agent = start_agent_with(&stage.cluster, &kubeconfig, &stage.lb, &right);
+        let a = tcp("a").await;
+        stage.service("web", 5000, &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
     });

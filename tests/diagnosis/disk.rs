@@ -3,7 +3,7 @@
 use crate::patient::{is_well, status_says, suffers_from_role};
 use crate::programs::kill_all_of;
 use crate::stage::{PROGRAM, Stage, agent_kubeconfig, is_closed, leads_to, play_with, tcp};
-use bowline_core::remedy::RoleProblem;
+use bowline_core::diagnosis::RoleProblem;
 use bowline_testing::Bowline;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,6 +1,7 @@
 //! Endpoints that are gone, or do not answer.
 
 use crate::patient::{Wrong, all_tell, explain, is_well, load_balancer_is, says};
+use crate::printed::{Shell, command};
 use crate::stage::{TARGET, answers, http, is_closed, lead_to, leads_to, play, serves, tcp};
 use bowline_core::outcome::Reason;
 use bowline_core::pool_health::GAP;
@@ -94,6 +95,10 @@ fn a_service_without_a_ready_endpoint_is_told_so_until_it_has_one() {
         all_tell(stage, empty, broken).await;
         says(stage, "Service", "web", DEGRADED, Some(("True", "NoEndpoints"))).await;
         load_balancer_is(stage, "Running", true).await;
+        // What helps: see why no Pod is ready.
+        let list = command(stage, "service/web", "kubectl get pods,endpointslices").await;
+        let listed = Shell::new(stage, &[]).follow(&list, &[]).await;
+        assert!(listed.contains("endpointslice.discovery.k8s.io/web"), "{listed}");
         stage.served_by("web", &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;

@@ -1,9 +1,10 @@
 //! A leader that is gone, and what leaders are started with.
 
 use crate::patient::{Wrong, all_tell, is_well, run, status_says, suffers_from_role, words};
-use crate::stage::{Stage, annotate, is_closed, leads_to, play_alone, start_controller, tcp};
+use crate::printed::{Shell, command, start};
+use crate::stage::{Stage, is_closed, leads_to, play_alone, start_controller, tcp};
+use bowline_core::diagnosis::RoleProblem;
 use bowline_core::outcome::Reason;
-use bowline_core::remedy::RoleProblem;
 use bowline_testing::objects;
 use serde_json::json;
 use std::time::Instant;
@@ -29,7 +30,9 @@ fn a_service_that_no_leader_plans_is_told_so_while_others_are_served() {
         is_well(stage, "service/web").await;
         let printed = words(stage, "service/new").await;
         assert!(printed.contains("What helps: start `bowline controller`"), "{printed}");
-        let mut other = start_controller(&stage.cluster, &[]).await;
+        let printed = command(stage, "service/new", "bowline controller").await;
+        let kubeconfig = stage.cluster.kubeconfig_of("bowline-controller").await;
+        let mut other = start(stage, &printed, &kubeconfig);
         other.ready().await;
         leads_to(&stage.dial(5001), "a").await;
         is_well(stage, "service/new").await;
@@ -79,9 +82,8 @@ fn a_service_without_a_load_balancer_is_told_that_the_default_one_is_gone() {
         let kubeconfig = crate::stage::agent_kubeconfig(&stage.cluster, "other").await;
         let mut agent = crate::stage::start_agent(&stage.cluster, &kubeconfig, "other");
         agent.ready().await;
-        let mut service = plain("web", 5000);
-        annotate(&mut service, "bowline.dev/load-balancer", "other");
-        stage.apply(service).await;
+        let printed = command(stage, "service/web", "kubectl annotate").await;
+        Shell::new(stage, &[]).follow(&printed, &[]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
     });

@@ -1,6 +1,7 @@
 //! Names that lead nowhere, and what others have already.
 
 use crate::patient::{Wrong, all_tell, is_well, words};
+use crate::printed::{Shell, command};
 use crate::stage::{annotate, answers, http, is_closed, leads_to, play, serves, tcp};
 use bowline_core::outcome::Reason;
 use bowline_testing::{Authority, objects};
@@ -29,8 +30,10 @@ fn a_service_that_names_no_load_balancer_that_exists_is_told_and_served_once_it_
         let meant = told.split("did you mean ").nth(1).expect("a name");
         let meant = meant.trim_matches(['"', '?']);
         assert!(told.contains(&format!("{slip:?}")), "{told}");
-        let right = json!({"metadata": {"annotations": {"bowline.dev/load-balancer": meant}}});
-        stage.patch("Service", "web", right).await;
+        assert_eq!(meant, stage.lb);
+        let printed = command(stage, "service/web", "kubectl annotate").await;
+        assert!(printed.ends_with(&format!("bowline.dev/load-balancer={meant}")), "{printed}");
+        Shell::new(stage, &[]).follow(&printed, &[]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
     });
@@ -59,7 +62,8 @@ fn a_service_with_the_port_of_another_is_told_and_served_at_another_port() {
             printed.contains(&format!("no consumer of {} has 5001/TCP", stage.lb)),
             "{printed}"
         );
-        stage.service("second", 5001, &[&b]).await;
+        let patch = command(stage, "service/second", "kubectl patch service").await;
+        Shell::new(stage, &[]).follow(&patch, &[]).await;
         leads_to(&stage.dial(5001), "b").await;
         is_well(stage, "service/second").await;
     });
@@ -79,6 +83,9 @@ fn an_ingress_with_a_backend_that_does_not_exist_is_told_and_served_once_it_does
             helps: "create the Service",
         };
         all_tell(stage, missing, broken).await;
+        // What helps: create the Service. Those that exist are printed on demand.
+        let list = command(stage, "ingress/web", "kubectl get services").await;
+        assert_eq!(Shell::new(stage, &[]).follow(&list, &[]).await, "");
         stage.behind("web", &[&web]).await;
         serves(&stage.dial(80), "web.example", "/", "web").await;
         is_well(stage, "ingress/web").await;
@@ -110,6 +117,13 @@ fn an_ingress_with_a_broken_certificate_is_told_and_served_over_tls_once_it_is_w
         };
         all_tell(stage, bad, broken).await;
         secure.get("web.example", "/").await.expect_err("no handshake");
+        let issued = authority.issue(&["web.example"]);
+        let files = [("tls.crt", &*issued.certificate), ("tls.key", &*issued.key)];
+        let shell = Shell::new(stage, &files);
+        let put = command(stage, "ingress/web", "kubectl create secret tls").await;
+        shell.follow(&put, &[]).await;
+        serves(&secure, "web.example", "/", "web").await;
+        is_well(stage, "ingress/web").await;
         stage.delete("Secret", "web").await;
         let broken = Instant::now();
         let missing = Wrong {
@@ -120,7 +134,8 @@ fn an_ingress_with_a_broken_certificate_is_told_and_served_over_tls_once_it_is_w
         };
         all_tell(stage, missing, broken).await;
         secure.get("web.example", "/").await.expect_err("no handshake");
-        stage.apply(objects::tls_secret("web", &authority.issue(&["web.example"]))).await;
+        let create = command(stage, "ingress/web", "kubectl create secret tls").await;
+        shell.follow(&create, &[]).await;
         serves(&secure, "web.example", "/", "web").await;
         is_well(stage, "ingress/web").await;
     });

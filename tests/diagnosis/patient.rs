@@ -1,8 +1,8 @@
 //! The system under examination: what a client meets, and what the tools say about it.
 
 use crate::stage::{PROGRAM, Stage};
+use bowline_core::diagnosis::RoleProblem;
 use bowline_core::outcome::Reason;
-use bowline_core::remedy::RoleProblem;
 use bowline_testing::eventually;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -131,7 +131,7 @@ pub(crate) async fn suffers_from_role(stage: &Stage, object: &str, problem: Role
         _ => SOON,
     };
     let found = finds(stage, object, &problem.to_string(), within).await;
-    assert_eq!(found.remedy.as_deref(), Some(problem.remedy().what), "{problem}");
+    assert_eq!(found.remedy.as_deref(), problem.remedy().map(|it| it.what), "{problem}");
     found.message
 }
 

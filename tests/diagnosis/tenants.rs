@@ -1,9 +1,8 @@
 //! What an administrator takes away from tenants, and what a tenant may not do.
 
 use crate::patient::{Wrong, all_tell, is_well, says};
-use crate::stage::{
-    TARGET, agent_kubeconfig, annotate, is_closed, leads_to, play, start_agent, tcp,
-};
+use crate::printed::{Shell, command};
+use crate::stage::{TARGET, agent_kubeconfig, is_closed, leads_to, play, start_agent, tcp};
 use bowline_core::outcome::Reason;
 use bowline_testing::objects::{self, Endpoint};
 use bowline_testing::{Dial, net, unique};
@@ -23,14 +22,14 @@ fn a_service_of_a_namespace_that_is_shut_out_is_told_and_served_once_it_is_let_i
             kind: "Service",
             name: "web",
             reason: Reason::NotAllowed,
-            helps: "open the load balancer to the namespace",
+            helps: "open the load balancer to all namespaces",
         };
         all_tell(stage, shut_out, broken).await;
         let programmed = "bowline.dev/Programmed";
         says(stage, "Service", "web", programmed, Some(("False", "NotAllowed"))).await;
-        // What helps: open the load balancer to the namespace.
-        let open = json!({"spec": {"allowedNamespaces": {"from": "All"}}});
-        stage.cluster.patch("LoadBalancer", "", &stage.lb, &open).await;
+        // What helps: open the load balancer.
+        let open = command(stage, "service/web", "kubectl patch lb").await;
+        Shell::new(stage, &[]).follow(&open, &[]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;
     });
@@ -60,9 +59,9 @@ fn a_service_is_told_that_its_load_balancer_is_being_deleted_and_moves_without_a
         let kubeconfig = agent_kubeconfig(&stage.cluster, &other).await;
         let mut agent = start_agent(&stage.cluster, &kubeconfig, &other);
         agent.ready().await;
-        let mut service = objects::service("web", &stage.lb, &[(5000, TARGET)]);
-        annotate(&mut service, "bowline.dev/load-balancer", &other);
-        stage.apply(service).await;
+        let printed = command(stage, "service/web", "kubectl annotate").await;
+        // With a third load balancer, the name is left to the person.
+        Shell::new(stage, &[]).follow(&printed, &[("OTHER", &other)]).await;
         leads_to(&Dial::to(vip, 5000), "a").await;
         is_well(stage, "service/web").await;
         std::mem::swap(&mut stage.agent, &mut agent);
@@ -89,6 +88,9 @@ fn a_service_with_an_endpoint_that_leads_back_to_the_load_balancer_is_told_that_
         let told = all_tell(stage, refused, broken).await;
         assert!(told.contains(&stage.vip.to_string()), "{told}");
         // What helps: correct the EndpointSlice.
+        let list = command(stage, "service/web", "kubectl get endpointslices").await;
+        let listed = Shell::new(stage, &[]).follow(&list, &[]).await;
+        assert!(listed.contains(&stage.vip.to_string()), "{listed}");
         stage.served_by("web", &[&a]).await;
         leads_to(&stage.dial(5000), "a").await;
         is_well(stage, "service/web").await;

@@ -53,7 +53,7 @@ fn the_version_is_told_with_commit_api_versions_and_features() {
     assert_eq!(json["kind"], "Version");
     assert_eq!(json["version"], version);
     assert_eq!(json["apiVersions"], json!(["bowline.dev/v1alpha1"]));
-    assert_eq!(json["features"], json!(["apiserver", "proxy"]));
+    assert_eq!(json["features"], json!(["apiserver", "proxy", "speaker"]));
 }
 
 #[tokio::test]

@@ -59,7 +59,7 @@ pub fn address_of_name(name: &str) -> Option<IpAddr> {
 pub struct AddressSpec {
     /// The AddressPool that the address is from. Left out: it lies in no pool (a load balancer's own address).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub pool: Option<String>,
     /// The objects that hold the address. Several share it under one key. None: the address rests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,10 +78,10 @@ pub struct Holder {
     pub kind: HolderKind,
     /// Its namespace; left out for a LoadBalancer, which has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::label_name")]
+    #[schemars(schema_with = "schema::recorded_label")]
     pub namespace: Option<String>,
     /// Its name.
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub name: String,
     /// Its uid.
     #[schemars(schema_with = "schema::uid")]
@@ -97,7 +97,7 @@ pub struct Holder {
     /// The LoadBalancer that serves the holder at this address. Left out: none does, or the holder is a
     /// LoadBalancer itself.
     #[serde(default, rename = "loadBalancer", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub load_balancer: Option<String>,
     /// Since when the object holds the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,7 +169,7 @@ pub const MOST_ANNOUNCING: usize = 5;
 pub struct AnnouncedBy {
     /// The node that owns it on its links (layer 2). Left out: none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub owner: Option<String>,
     /// How many nodes announce it by BGP.
     #[serde(default, rename = "bgpNodes")]
@@ -177,7 +177,7 @@ pub struct AnnouncedBy {
     pub bgp_nodes: i32,
     /// The first of these, by name.
     #[serde(default, rename = "firstBGPNodes", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::object_names")]
+    #[schemars(schema_with = "schema::recorded_names")]
     pub first_bgp_nodes: Vec<String>,
 }
 

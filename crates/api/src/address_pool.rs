@@ -153,7 +153,7 @@ fn domains(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 64,
-        "items": schema::object_name(generator),
+        "items": schema::domain(generator),
         "x-kubernetes-list-type": "set",
     })
 }

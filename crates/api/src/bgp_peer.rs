@@ -1,7 +1,7 @@
 //! `BGPPeer`: a router that nodes tell the routes to announced addresses. Administrators make BGPPeers, speakers hold
 //! the sessions, and the leader writes into the status which of them are up. Routes of a peer are never installed.
 
-use crate::duration::{Duration, Interval};
+use crate::duration::{Duration, Interval, bounded_duration, bounded_interval};
 use crate::schema;
 use crate::selector::{LabelSelector, label_selector};
 use crate::source::SecretRef;
@@ -214,30 +214,19 @@ fn router_id(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A duration with rules.
-fn ruled(generator: &mut SchemaGenerator, rules: &[(&str, &str)]) -> Schema {
-    let mut schema = Duration::json_schema(generator);
-    let rules: Vec<_> = rules
-        .iter()
-        .map(|(rule, message)| serde_json::json!({ "rule": rule, "message": message }))
-        .collect();
-    schema.insert("x-kubernetes-validations".to_owned(), rules.into());
-    schema
-}
-
 fn hold_time_schema(generator: &mut SchemaGenerator) -> Schema {
     let rule = "duration(self) == duration('0s') || (duration(self) >= duration('3s') && duration(self) <= duration('65535s'))";
-    ruled(generator, &[(rule, "must be 0s, or from 3s to 65535s")])
+    bounded_duration(generator, rule, "must be 0s, or from 3s to 65535s")
 }
 
 fn keepalive_schema(generator: &mut SchemaGenerator) -> Schema {
     let rule = "duration(self) >= duration('1s') && duration(self) <= duration('21845s')";
-    ruled(generator, &[(rule, "must be from 1s to 21845s")])
+    bounded_duration(generator, rule, "must be from 1s to 21845s")
 }
 
 fn connect_schema(generator: &mut SchemaGenerator) -> Schema {
     let rule = "duration(self) >= duration('1s') && duration(self) <= duration('65535s')";
-    ruled(generator, &[(rule, "must be from 1s to 65535s")])
+    bounded_duration(generator, rule, "must be from 1s to 65535s")
 }
 
 /// Whether the router keeps routes over a restart of the speaker.
@@ -269,7 +258,7 @@ fn restart_time() -> Duration {
 
 fn restart_schema(generator: &mut SchemaGenerator) -> Schema {
     let rule = "duration(self) >= duration('1s') && duration(self) <= duration('4095s')";
-    ruled(generator, &[(rule, "must be from 1s to 4095s")])
+    bounded_duration(generator, rule, "must be from 1s to 4095s")
 }
 
 /// How BFD watches the router.
@@ -310,12 +299,9 @@ fn minimum_ttl() -> u8 {
     254
 }
 
-fn interval_schema(generator: &mut SchemaGenerator) -> Schema {
-    let mut schema = Interval::json_schema(generator);
-    let rule = "duration(self) >= duration('10ms') && duration(self) <= duration('60s')";
-    let rules = serde_json::json!([{ "rule": rule, "message": "must be from 10ms to 60s" }]);
-    schema.insert("x-kubernetes-validations".to_owned(), rules);
-    schema
+fn interval_schema(_: &mut SchemaGenerator) -> Schema {
+    let bounds = "duration(self) >= duration('10ms') && duration(self) <= duration('60s')";
+    bounded_interval(bounds, "must be from 10ms to 60s")
 }
 
 /// What Bowline reports about a peer.
@@ -345,7 +331,7 @@ pub struct BGPPeerStatus {
 #[serde(rename_all = "camelCase")]
 pub struct PeerNode {
     /// The node.
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub node: String,
     /// How many routes the router was told.
     #[serde(default)]

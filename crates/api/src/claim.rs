@@ -144,7 +144,7 @@ pub struct LoadBalancerClaimStatus {
     pub phase: Option<ClaimPhase>,
     /// The load balancer it is bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub load_balancer_name: Option<String>,
     /// The capacity of that load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]

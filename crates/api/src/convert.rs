@@ -35,7 +35,7 @@ pub use gossip::{gossip_key, gossip_key_data};
 pub use ingress::ingress;
 pub use ingress_class::ingress_class;
 pub(crate) use load_balancer::label_selector;
-pub use load_balancer::{load_balancer, owner_uid};
+pub use load_balancer::{carrier, load_balancer, owner_uid};
 pub use namespace::namespace;
 pub use node::node;
 pub use secret::{TYPE_TLS, certificates, certificates_data, rooms, rooms_text, tls_secret};

@@ -1,6 +1,7 @@
 //! Durations as people write them: `30s`, `5m`, `1h30m`. The schema accepts exactly what
 //! [`Duration`] can read, so an object that a server accepted never fails to decode. [`Interval`] is for milliseconds.
 
+use crate::schema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -105,14 +106,31 @@ impl JsonSchema for Duration {
 /// A [`Duration`] that a user writes into a field without other rules. Its rule says in words what the pattern would say as a
 /// regular expression.
 pub(crate) fn written_duration(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "maxLength": 21,
-        "x-kubernetes-validations": [{
-            "rule": format!("self.matches('{PATTERN}')"),
-            "message": "must be hours, minutes and seconds in this order, such as 30s, 5m or 1h30m",
-        }],
-    })
+    let message = "must be hours, minutes and seconds in this order, such as 30s, 5m or 1h30m";
+    schema::written((0, 21), PATTERN.trim_matches(['^', '$']), message)
+}
+
+/// The same within bounds: `bounds` is an expression over `duration(self)`, and `message` says it in words.
+pub(crate) fn bounded_duration(
+    generator: &mut SchemaGenerator,
+    bounds: &str,
+    message: &str,
+) -> Schema {
+    bounded(written_duration(generator), PATTERN, bounds, message)
+}
+
+/// An [`Interval`] that a user writes, within bounds.
+pub(crate) fn bounded_interval(bounds: &str, message: &str) -> Schema {
+    let shape = "must be milliseconds or seconds, such as 300ms or 1s";
+    let pattern = INTERVAL_PATTERN.trim_matches(['^', '$']);
+    bounded(schema::written((0, 8), pattern, shape), pattern, bounds, message)
+}
+
+/// What is no duration is only told that.
+fn bounded(mut schema: Schema, pattern: &str, bounds: &str, message: &str) -> Schema {
+    let is_duration = schema::matches(pattern.trim_matches(['^', '$']));
+    schema::rule(&mut schema, &format!("!{is_duration} || ({bounds})"), message);
+    schema
 }
 
 /// Milliseconds or seconds; no hours, because nobody waits that long between two packets.

@@ -72,16 +72,16 @@ use std::net::IpAddr;
 )]
 pub struct ExternalIPSpec {
     /// The Service, in the same namespace. It cannot be changed.
-    #[schemars(schema_with = "schema::label_name")]
+    #[schemars(schema_with = "schema::recorded_label")]
     #[x_kube(validation = Rule::new("self == oldSelf").message("serviceName cannot be changed"))]
     pub service_name: String,
     /// The Pod, in the same namespace. It cannot be changed: an address is never moved to another Pod.
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     #[x_kube(validation = Rule::new("self == oldSelf").message("podName cannot be changed: an address is never moved to another Pod"))]
     pub pod_name: String,
     /// The AddressPool that the address comes from. Left out: any that fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub address_pool: Option<String>,
 }
 

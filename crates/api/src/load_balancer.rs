@@ -304,7 +304,7 @@ pub struct IngressPoint {
     pub ip: Option<IpAddr>,
     /// A DNS name, where the load balancer is known by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub hostname: Option<String>,
 }
 
@@ -314,10 +314,10 @@ pub struct Consumer {
     /// Service or Ingress.
     pub kind: ConsumerKind,
     /// Its namespace.
-    #[schemars(schema_with = "schema::label_name")]
+    #[schemars(schema_with = "schema::recorded_label")]
     pub namespace: String,
     /// Its name.
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub name: String,
     /// Its uid.
     #[schemars(schema_with = "schema::uid")]
@@ -344,10 +344,10 @@ pub struct Refusal {
     /// Service or Ingress.
     pub kind: ConsumerKind,
     /// Its namespace.
-    #[schemars(schema_with = "schema::label_name")]
+    #[schemars(schema_with = "schema::recorded_label")]
     pub namespace: String,
     /// Its name.
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub name: String,
     /// Why, as one word for programs.
     #[schemars(schema_with = "schema::reason")]

@@ -43,7 +43,7 @@ use std::net::IpAddr;
 )]
 pub struct PlanSpec {
     /// The load balancer that it is for.
-    #[schemars(schema_with = "schema::object_name")]
+    #[schemars(schema_with = "schema::recorded_name")]
     pub load_balancer: String,
     /// The hash of the fragments here. The sum over all Plans of a load balancer is what its agent
     /// reports as applied.

@@ -2,33 +2,87 @@
 //! length, because Kubernetes refuses rules over text without a bound. Called by the derives only.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
 
-/// The name of a namespaced or cluster-scoped object: a DNS subdomain.
+/// A DNS subdomain in lower case.
+const SUBDOMAIN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+/// A DNS label in lower case.
+const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+/// The name of a network interface, as the kernel takes it.
+const INTERFACE: &str = "[A-Za-z0-9_][A-Za-z0-9_.@-]*";
+
+/// The rule that a text matches a regular expression as a whole.
+pub(crate) fn matches(pattern: &str) -> String {
+    format!("self.matches('^({})$')", pattern.replace('\\', r"\\"))
+}
+
+/// A text that a user writes, and what is said when it does not match: words with an example, where a `pattern` would answer
+/// with itself.
+pub(crate) fn written(bounds: (u32, u32), pattern: &str, message: &str) -> Schema {
+    let (shortest, longest) = bounds;
+    let mut schema = json_schema!({ "type": "string", "maxLength": longest });
+    if shortest > 0 {
+        schema.insert("minLength".to_owned(), shortest.into());
+    }
+    rule(&mut schema, &matches(pattern), message);
+    schema
+}
+
+/// Adds a rule to a schema.
+pub(crate) fn rule(schema: &mut Schema, rule: &str, message: &str) {
+    let all = schema.get_mut("x-kubernetes-validations").and_then(Value::as_array_mut);
+    let new = json!({ "rule": rule, "message": message });
+    match all {
+        Some(all) => all.push(new),
+        None => {
+            schema.insert("x-kubernetes-validations".to_owned(), Value::Array(vec![new]));
+        }
+    }
+}
+
+const NAME_IN_WORDS: &str = "must be a name such as edge: lower-case letters, digits, '-' and '.', with a letter or digit at \
+                             both ends and beside each '.'";
+
+/// The name of a namespaced or cluster-scoped object that a user writes: a DNS subdomain.
 pub(crate) fn object_name(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 253,
-        "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-    })
+    written((1, 253), SUBDOMAIN, NAME_IN_WORDS)
 }
 
 /// The same, or nothing.
 pub(crate) fn object_name_or_empty(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "maxLength": 253,
-        "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$",
-    })
+    let message = format!("{NAME_IN_WORDS}; or empty");
+    written((0, 253), &format!("({SUBDOMAIN})?"), &message)
 }
 
-/// The name of a namespace or of a Service: a DNS label.
+/// The name of a namespace or of a Service that a user writes: a DNS label.
 pub(crate) fn label_name(_: &mut SchemaGenerator) -> Schema {
+    let message = "must be a name such as shop: lower-case letters, digits and '-', with a letter or digit at both ends";
+    written((1, 63), LABEL, message)
+}
+
+/// A DNS domain that a user writes.
+pub(crate) fn domain(_: &mut SchemaGenerator) -> Schema {
+    let message = "must be a domain such as example.com: in lower case, without a dot at either end and without '*'; names \
+                   below it are included";
+    written((1, 253), SUBDOMAIN, message)
+}
+
+/// The name of an object that Bowline records. Of what only Bowline writes nobody has to be told in words.
+pub(crate) fn recorded_name(_: &mut SchemaGenerator) -> Schema {
+    recorded(253, SUBDOMAIN)
+}
+
+/// The name of a namespace or of a Service that Bowline records.
+pub(crate) fn recorded_label(_: &mut SchemaGenerator) -> Schema {
+    recorded(63, LABEL)
+}
+
+fn recorded(longest: u32, pattern: &str) -> Schema {
     json_schema!({
         "type": "string",
         "minLength": 1,
-        "maxLength": 63,
-        "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "maxLength": longest,
+        "pattern": format!("^{pattern}$"),
     })
 }
 
@@ -84,22 +138,28 @@ pub(crate) fn ip_per_family(generator: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The name of a network interface, as the kernel takes it.
+/// The name of a network interface.
 pub(crate) fn interface(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 15,
-        "pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*$",
-    })
+    let message = "must be the name of a network interface such as eth0: letters, digits, '_', '.', '@' and '-'";
+    written((1, 15), INTERFACE, message)
 }
 
-/// A list of object names, each once.
+/// A list of object names that a user writes, each once.
 pub(crate) fn object_names(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
         "maxItems": 64,
         "items": object_name(generator),
+        "x-kubernetes-list-type": "set",
+    })
+}
+
+/// A list of object names that Bowline records, each once.
+pub(crate) fn recorded_names(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 64,
+        "items": recorded_name(generator),
         "x-kubernetes-list-type": "set",
     })
 }

@@ -3,7 +3,7 @@
 
 use crate::schema;
 use kube::KubeSchema;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 /// The source of one load balancer. In YAML its key stands beside the other fields of `spec`.
@@ -92,17 +92,18 @@ pub enum BareMetalType {
 pub struct CloudSource {
     /// The name by which the cloud knows the load balancer. It cannot be changed. Example: edge-1.
     #[schemars(schema_with = "cloud_name")]
-    #[x_kube(validation = Rule::new("self == oldSelf").message("lbName cannot be changed: make a new LoadBalancer"))]
     pub lb_name: String,
 }
 
 fn cloud_name(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "minLength": 1,
-        "maxLength": 63,
-        "pattern": "^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?$",
-    })
+    let message = "must be a name such as edge-1: letters, digits and '-', with a letter or digit at both ends";
+    let mut schema = schema::written((1, 63), "[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?", message);
+    schema::rule(
+        &mut schema,
+        "self == oldSelf",
+        "lbName cannot be changed: make a new LoadBalancer",
+    );
+    schema
 }
 
 /// A device, or a pair of them, with an API of its own.
@@ -162,11 +163,14 @@ pub struct ExternalDevice {
 
 /// A host and a path, without user, password, query, fragment or space.
 fn device_url(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "string",
-        "maxLength": 1024,
-        "pattern": r"^https?://([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[-A-Za-z0-9._~%/]*)?$",
-    })
+    let host = "[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\\[[0-9A-Fa-f:.]+\\]";
+    let message = "must be a url such as https://lb-1.example.com:9876: http or https, a host, perhaps a port and a path, and no \
+                   user, password, query or fragment";
+    schema::written(
+        (0, 1024),
+        &format!("https?://({host})(:[0-9]{{1,5}})?(/[-A-Za-z0-9._~%/]*)?"),
+        message,
+    )
 }
 
 /// A Secret in Bowline's own namespace.

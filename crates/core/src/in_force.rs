@@ -6,6 +6,7 @@ mod shared_listeners;
 
 pub use shared_listeners::SharedListeners;
 
+use crate::diagnosis::Place;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::outcome::{Problem, Reason};
 use crate::programmed::Verdict;
@@ -29,13 +30,13 @@ pub fn undone(
             || refusal.consumer == *consumer
     });
     // Endpoints that do not answer leave the plan in force: see `degraded`.
-    let refusals = refusals.filter(|refusal| !refusal.problem.reason.is_health());
+    let refusals = refusals.filter(|refusal| refusal.problem.reason.is_told(Place::Programmed));
     (Undone::of(refusals, listeners), joint.unlisted.may_concern(consumer))
 }
 
 /// What is wrong with the endpoints of a consumer whose plan is in force. None: nothing that an agent knows of.
 pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
-    let failing = joint.refused.iter().filter(|it| it.problem.reason.is_health());
+    let failing = joint.refused.iter().filter(|it| it.problem.reason.is_told(Place::Degraded));
     let problems: Vec<_> =
         failing.filter(|it| it.consumer == *consumer).map(|it| it.problem.clone()).collect();
     status::first_few(&problems).map(|(reason, message)| Condition { holds: true, reason, message })
@@ -44,9 +45,9 @@ pub fn degraded(joint: &Joint, consumer: &ConsumerRef) -> Option<Condition> {
 /// The `Degraded` condition of a load balancer: true if a listener is closed or a pool has no endpoint that answers, as
 /// far as the agents report.
 pub fn load_balancer_degraded(joint: &Joint) -> Condition {
-    let counts = |it: &&Refusal| match &it.extent {
-        Extent::Listener(_) => it.closes().is_some(),
-        _ => it.problem.reason.is_outage(),
+    let counts = |it: &&Refusal| {
+        let fails = it.closes().is_some() || it.problem.reason.is_outage();
+        fails && it.problem.reason.is_told(Place::LoadBalancerDegraded)
     };
     let problems: Vec<_> =
         joint.refused.iter().filter(counts).map(|it| it.problem.clone()).collect();

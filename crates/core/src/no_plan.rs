@@ -22,6 +22,8 @@ const MOST_NAMED: usize = 5;
 pub enum Found {
     /// It exists, and no Service or Ingress uses it yet.
     Unused,
+    /// It exists, and its agents have to run something else; why this agent may not serve it.
+    Other(String),
     /// It does not exist; these do.
     Missing(BTreeSet<String>),
     /// The agent may not read it.
@@ -75,6 +77,7 @@ impl NoPlan {
                 );
                 (text, false)
             }
+            Found::Other(why) => (format!("waits: {why}"), true),
             Found::Forbidden => {
                 let text = format!(
                     "waits: load balancer {load_balancer} has no Plan: it does not exist, or nothing uses it yet. \

@@ -1,228 +1,14 @@
 //! The result of planning for a Service or Ingress: placed or refused, with the problems that its owner is told about.
-//! Reasons are one word for programs, messages are a sentence for people. The planner makes outcomes, `status` and the
+//! Reasons are one word for programs, messages are a sentence for people; `diagnosis` has the table of reasons. The planner makes outcomes, `status` and the
 //! leader's shell read them; nothing here decides one.
 
+use crate::diagnosis::Place;
+pub use crate::diagnosis::Reason;
+use crate::event_correlator::{EventDraft, Severity};
 use crate::key::ConsumerRef;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Why a consumer is refused, is not served as written, or has the addresses that it has. Each becomes the reason of a
-/// condition, an Event or an entry of `LoadBalancer.status.refused`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Reason {
-    /// The named load balancer does not exist.
-    LoadBalancerNotFound,
-    /// The load balancer is being deleted: it keeps its consumers and takes no new ones.
-    LoadBalancerDeleting,
-    /// The named claim is not bound to a load balancer.
-    ClaimNotBound,
-    /// The load balancer may not be used from this namespace.
-    NotAllowed,
-    /// The load balancer has no address yet, or none of the Service's families.
-    NoAddress,
-    /// The requested address is not one of the load balancer's.
-    AddressNotAvailable,
-    /// An older consumer has the address, protocol and port.
-    PortTaken,
-    /// The host belongs to another namespace on this load balancer.
-    HostTaken,
-    /// An older Ingress has the same host and path.
-    PathTaken,
-    /// A Service, or a port of it, that a backend names does not exist.
-    BackendNotFound,
-    /// A backend that cannot be used, such as an ExternalName Service.
-    BackendNotSupported,
-    /// A TLS Secret does not exist.
-    SecretNotFound,
-    /// A TLS Secret holds no usable certificate.
-    BadCertificate,
-    /// A placement, address or host that cannot be read.
-    BadValue,
-    /// A tuning value that cannot be read: the default is used.
-    BadTuning,
-    /// An annotation of Bowline's domain that does not exist: it has no effect.
-    UnknownAnnotation,
-    /// The load balancer or its driver cannot do what is asked.
-    NotSupported,
-    /// The agent could not bind the address and port.
-    BindFailed,
-    /// The members are to be nodes, and the Service has no node port.
-    NoNodePort,
-    /// The port is in the range that this machine uses for its own outgoing connections.
-    EphemeralPort,
-    /// The proxy's own check refuses a configuration with this consumer.
-    RefusedByCheck,
-    /// A template fails with this consumer.
-    TemplateFailed,
-    /// The requested amounts are more than the load balancer has left.
-    NoCapacity,
-    /// The load balancer requires that a consumer requests amounts.
-    RequestsRequired,
-    /// No more seats can be recorded.
-    TooManyConsumers,
-    /// Its seat is being recorded. This takes a moment, and nobody has to be told.
-    SeatPending,
-    /// Its address is being recorded. This takes a moment, too.
-    Recording,
-    /// Its DNS name is being looked up. This takes a moment, too.
-    NamePending,
-    /// The named AddressPool does not exist.
-    PoolNotFound,
-    /// The AddressPool overlaps an older one, or is being deleted.
-    PoolNotUsed,
-    /// Its namespace has as many addresses of the AddressPool as a namespace may have.
-    QuotaReached,
-    /// The requested address is in no AddressPool, or not in the one that is named.
-    NotInPool,
-    /// Another holder has the requested address.
-    AddressTaken,
-    /// It requests an address of a family that it does not have.
-    WrongFamily,
-    /// No AddressPool allows automatic assignment.
-    NoPool,
-    /// No AddressPool that it may use has a free address.
-    PoolsExhausted,
-    /// Its DNS name could not be looked up.
-    NameFailed,
-    /// Its DNS name resolves to no address that it may have.
-    NameUnusable,
-    /// Some members get no traffic from any agent, such as loopback addresses.
-    MemberRefused,
-    /// It has more members than a pool may have.
-    TooManyMembers,
-    /// Its namespace has no room for the listener at the agent.
-    TooManyListeners,
-    /// Its namespace has no room for the certificate on the load balancer.
-    TooManyCertificates,
-    /// It has more external names than its namespace may have at one port.
-    TooManyNames,
-    /// The proxy may not open enough files for it.
-    NoDescriptors,
-    /// An agent of another version cannot read its plan.
-    PlanUnread,
-    /// A pool has no ready endpoint.
-    NoEndpoints,
-    /// No endpoint of a pool answers.
-    EndpointsDown,
-    /// Some endpoints of a pool do not answer.
-    EndpointsFailing,
-    /// No Advertisement covers the address: no node announces it.
-    NotAdvertised,
-    /// No Advertisement of the address selects a node that runs a speaker.
-    NodeNotSelected,
-    /// The nodes that could announce the address are excluded from load balancers.
-    NodeExcluded,
-    /// The nodes that could announce the address leave.
-    NodeLeaving,
-    /// No node serves the address, so none announces it.
-    NotServed,
-    /// The address is announced by BGP alone, and no BGPPeer is for the nodes that serve it.
-    NoPeer,
-    /// No session with a BGPPeer of the address is established.
-    SessionsDown,
-    /// No node runs a speaker.
-    NoSpeaker,
-    /// The requester has every address that it requests. No problem: the reason of a condition that is true.
-    Assigned,
-    /// The requester no longer requests an address, and the one that it had is being released. No problem either.
-    Released,
-    /// A reason of a newer agent that this version does not know.
-    Unknown,
-}
-
-impl Reason {
-    /// All reasons.
-    pub const ALL: [Self; 59] = [
-        Self::LoadBalancerNotFound,
-        Self::LoadBalancerDeleting,
-        Self::ClaimNotBound,
-        Self::NotAllowed,
-        Self::NoAddress,
-        Self::AddressNotAvailable,
-        Self::PortTaken,
-        Self::HostTaken,
-        Self::PathTaken,
-        Self::BackendNotFound,
-        Self::BackendNotSupported,
-        Self::SecretNotFound,
-        Self::BadCertificate,
-        Self::BadValue,
-        Self::BadTuning,
-        Self::UnknownAnnotation,
-        Self::NotSupported,
-        Self::BindFailed,
-        Self::NoNodePort,
-        Self::EphemeralPort,
-        Self::RefusedByCheck,
-        Self::TemplateFailed,
-        Self::NoCapacity,
-        Self::RequestsRequired,
-        Self::TooManyConsumers,
-        Self::SeatPending,
-        Self::Recording,
-        Self::NamePending,
-        Self::PoolNotFound,
-        Self::PoolNotUsed,
-        Self::QuotaReached,
-        Self::NotInPool,
-        Self::AddressTaken,
-        Self::WrongFamily,
-        Self::NoPool,
-        Self::PoolsExhausted,
-        Self::NameFailed,
-        Self::NameUnusable,
-        Self::MemberRefused,
-        Self::TooManyMembers,
-        Self::TooManyListeners,
-        Self::TooManyCertificates,
-        Self::TooManyNames,
-        Self::NoDescriptors,
-        Self::PlanUnread,
-        Self::NoEndpoints,
-        Self::EndpointsDown,
-        Self::EndpointsFailing,
-        Self::NotAdvertised,
-        Self::NodeNotSelected,
-        Self::NodeExcluded,
-        Self::NodeLeaving,
-        Self::NotServed,
-        Self::NoPeer,
-        Self::SessionsDown,
-        Self::NoSpeaker,
-        Self::Assigned,
-        Self::Released,
-        Self::Unknown,
-    ];
-
-    /// Whether it concerns tuning only: the consumer is served all the same, with the default.
-    pub fn is_warning(self) -> bool {
-        matches!(self, Self::BadTuning | Self::UnknownAnnotation)
-    }
-
-    /// Whether it is about endpoints of a pool: what the consumer wants is in force, but its clients are not served, or by
-    /// some endpoints only.
-    pub fn is_health(self) -> bool {
-        matches!(self, Self::NoEndpoints | Self::EndpointsDown | Self::EndpointsFailing)
-    }
-
-    /// Whether a pool has no endpoint that answers.
-    pub fn is_outage(self) -> bool {
-        matches!(self, Self::NoEndpoints | Self::EndpointsDown)
-    }
-
-    /// Whether it passes in a moment: it is neither told in an Event nor counted.
-    pub fn is_passing(self) -> bool {
-        matches!(self, Self::SeatPending | Self::Recording | Self::NamePending)
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// A reason, and a sentence that quotes what the problem is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -237,6 +23,16 @@ impl Problem {
     /// A problem. The message should quote foreign text with [`quote`].
     pub fn new(reason: Reason, message: impl Into<Arc<str>>) -> Self {
         Self { reason, message: message.into() }
+    }
+
+    /// The Event that tells the owner of an object. None: the table has no Event for its reason.
+    pub fn event(&self, object: &ConsumerRef) -> Option<EventDraft> {
+        self.reason.is_told(Place::Event).then(|| EventDraft {
+            object: object.clone().into(),
+            severity: Severity::Warning,
+            reason: self.reason.to_string().into(),
+            message: self.message.clone(),
+        })
     }
 
     /// Why a load balancer that is being deleted takes no new consumer, and why its consumers should move.
@@ -305,7 +101,7 @@ impl Outcome {
             State::Refused { problem, .. } => Some(problem),
             State::Planned { .. } => None,
         };
-        let parts = self.problems.iter().filter(|problem| !problem.reason.is_warning());
+        let parts = self.problems.iter().filter(|problem| problem.reason.is_told(Place::Refused));
         whole.into_iter().chain(parts)
     }
 

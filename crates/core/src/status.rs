@@ -2,10 +2,11 @@
 //! of consumers and load balancers into their next status. The leader's shell compares that with the current one and
 //! writes; nothing here writes or measures time.
 
+use crate::diagnosis::Place;
 use crate::fair_queue;
 use crate::key::{ConsumerKind, ConsumerRef};
 use crate::objects::Carrier;
-use crate::outcome::{Outcome, Problem, State};
+use crate::outcome::{Outcome, Problem, Reason, State};
 use crate::point::Point;
 use crate::programmed::{Pending, Phase, Verdict};
 use crate::update::{Extent, ListenerKey, Refusal};
@@ -223,8 +224,19 @@ pub fn consumer<'n>(
     carrier: Option<Carrier>,
 ) -> ConsumerStatus {
     let (load_balancer, reached) = match &outcome.state {
-        State::Refused { problem, .. } => {
-            return ConsumerStatus { points: Vec::new(), programmed: Condition::no(problem) };
+        State::Refused { load_balancer, problem } => {
+            let undriven = *progress == Progress::Waiting(Waiting::NoDriver)
+                && problem.reason == Reason::NoAddress;
+            let programmed = match load_balancer {
+                // No address helps where nothing could serve it.
+                Some(name) if undriven => Condition {
+                    holds: false,
+                    reason: Waiting::NoDriver.reason().into(),
+                    message: Waiting::NoDriver.message(name, carrier).into(),
+                },
+                _ => Condition::no(problem),
+            };
+            return ConsumerStatus { points: Vec::new(), programmed };
         }
         State::Planned { load_balancer, addresses, draining, before } => {
             let here = names(load_balancer);
@@ -339,7 +351,8 @@ fn served_by<'a>(
     problems: impl IntoIterator<Item = &'a Problem>,
 ) -> Condition {
     let mut message = format!("load balancer {load_balancer} serves it");
-    for problem in problems {
+    let told = |it: &&Problem| it.reason.is_told(Place::Programmed);
+    for problem in problems.into_iter().filter(told) {
         message.push_str("; ");
         message.push_str(&problem.message);
     }
@@ -418,7 +431,7 @@ pub fn load_balancer<'a>(
     known: Known<'a, impl Iterator<Item = &'a ConsumerRef>, impl Iterator<Item = &'a Outcome>>,
 ) -> LoadBalancerStatus {
     let waiting = waiting(known.verdict).filter(|_| !known.catching_up);
-    let refused = known.undone.iter().filter(|it| !it.problem.reason.is_health());
+    let refused = known.undone.iter().filter(|it| it.problem.reason.is_told(Place::Refused));
     let undone = refused.map(|undone| (undone.consumer.clone(), undone.problem.clone()));
     // Each namespace has a share, so many refusals of one do not hide those of another.
     let refused = known
@@ -463,21 +476,26 @@ pub fn load_balancer<'a>(
     }
 }
 
-/// The refusals of a consumer, except those that pass in a moment.
-pub fn refusals(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    lasting_problems(outcome, outcome.refusals())
-}
-
 /// The refusals of a consumer by one load balancer, except those that pass in a moment.
 pub fn refusals_by(outcome: &Outcome, lb: &str) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    lasting_problems(outcome, outcome.refusals_by(lb))
+    told(outcome, outcome.refusals_by(lb), Place::Refused)
 }
 
-fn lasting_problems<'a>(
+/// What the owner of a consumer is told by Events.
+pub fn problems(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
+    let whole = match &outcome.state {
+        State::Refused { problem, .. } => Some(problem),
+        State::Planned { .. } => None,
+    };
+    told(outcome, whole.into_iter().chain(&outcome.problems), Place::Event)
+}
+
+fn told<'a>(
     outcome: &'a Outcome,
     problems: impl Iterator<Item = &'a Problem>,
+    place: Place,
 ) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    let told = problems.filter(|problem| !problem.reason.is_passing());
+    let told = problems.filter(move |problem| problem.reason.is_told(place));
     told.map(|problem| (outcome.consumer.clone(), problem.clone()))
 }
 

@@ -30,6 +30,7 @@ use crate::random;
 use crate::roles::{AgentOptions, Context, RoleError};
 use crate::supervise::Keeper;
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::in_words;
 use bowline_core::hash::PlanHash;
 use bowline_core::kept_state;
 use bowline_core::member_rules::MemberRules;
@@ -410,7 +411,7 @@ impl<D: Driver> Agent<D> {
                 (self.failed, self.owes_all) = (Some(error.to_string()), true);
                 metrics.error("Apply");
                 let wait = self.backoff.failed(random::number());
-                tracing::warn!(%error, ?wait, "the driver failed; it gets the complete update again");
+                tracing::warn!(%error, wait = %in_words(wait), "the driver failed; it gets the complete update again");
                 self.context.changes.tell(Change::Trouble(error.to_string()));
                 self.tell_error();
                 Ok(Some(wait))

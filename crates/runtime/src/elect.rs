@@ -10,6 +10,7 @@ use crate::random;
 use crate::roles::ControllerOptions;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::in_words;
 use bowline_core::election::{Answer, Config, Effect, Elector, Event, Record, Request, Wanted};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -152,7 +153,7 @@ pub(crate) async fn publish(
                 }
                 Err(error) => {
                     let wait = backoff.failed(random::number());
-                    tracing::debug!(%error, ?wait, "cannot say how this controller is set");
+                    tracing::debug!(%error, wait = %in_words(wait), "cannot say how this controller is set");
                     tokio::time::sleep(wait).await;
                 }
             }

@@ -28,6 +28,7 @@ pub use network::Network;
 use crate::roles::{Context, RoleError};
 use crate::supervise::Keeper;
 use bowline_core::announce::{Announcements, Effect, Event, Kind, Moves, Name, Object, Wish};
+use bowline_core::clock::in_words;
 use bowline_core::report::speaker::SpeakerReport;
 use bowline_speaker::l2::speaker::GOSSIP_PORT;
 use health::Checks;
@@ -363,7 +364,7 @@ impl<A: Announcer> Speaker<A> {
             let withdraws = effects.iter().any(|it| matches!(it, Effect::Withdraw(..)));
             self.announcer.carry_out(effects);
             if withdraws {
-                tracing::info!(grace = ?options.grace, "withdrawn; waiting until traffic has gone");
+                tracing::info!(grace = %in_words(options.grace), "withdrawn; waiting until traffic has gone");
             }
             let grace = if withdraws { options.grace } else { Duration::ZERO };
             let left = tokio::time::timeout(options.grace.max(HANDOVER), self.announcer.left());

@@ -9,6 +9,7 @@ use crate::random;
 use crate::roles::Context;
 use crate::watch::Seen;
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::in_words;
 use futures::FutureExt as _;
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -73,7 +74,7 @@ impl Keeper {
                 }
                 let wait = backoff.failed(random::number());
                 let (task, why) = (&*works.name, why(&ended));
-                tracing::error!(task, why, ?wait, "a task has ended by itself; it is restarted");
+                tracing::error!(task, why, wait = %in_words(wait), "a task has ended by itself; it is restarted");
                 tokio::time::sleep(wait).await;
             }
         });

@@ -21,7 +21,7 @@ use crate::watch::{self, Seen, Selection, What};
 use bowline_api::{convert, names};
 use bowline_core::backoff::Backoff;
 use bowline_core::burst::Burst;
-use bowline_core::event_correlator::{EventDraft, Severity};
+use bowline_core::clock::in_words;
 use bowline_core::exposed::held::Held;
 use bowline_core::exposed::view::{Machine, Settings, Told, View};
 use bowline_core::exposed::{Event, Exposed, Kind, Object};
@@ -256,7 +256,7 @@ impl Role {
                 Err(why) if self.options.once.is_some() => return Err(RoleError::Template(why)),
                 Err(why) => {
                     let wait = self.backoff.failed(random::number());
-                    tracing::warn!(?wait, "{why}; it is tried again");
+                    tracing::warn!(wait = %in_words(wait), "{why}; it is tried again");
                     retry = Some(Instant::now() + wait);
                 }
             }
@@ -364,8 +364,8 @@ impl Role {
 
     /// Whether a Service is left out for an address that may come, or a port that may become free.
     fn lacks_addresses(&self) -> bool {
-        let passing = [Reason::AddressNotAvailable, Reason::BindFailed];
-        self.said.iter().any(|told| passing.contains(&told.problem.reason))
+        let passes = |it: Reason| matches!(it, Reason::AddressNotAvailable | Reason::BindFailed);
+        self.said.iter().any(|told| passes(told.problem.reason))
     }
 
     /// Logs the Services that are left out, wholly or in part.
@@ -383,12 +383,9 @@ impl Role {
         for Told { consumer, problem } in told.difference(&self.said) {
             tracing::warn!(object = %consumer, reason = %problem.reason, "{}", problem.message);
             self.context.metrics.error(problem.reason.to_string());
-            self.recorder.record(EventDraft {
-                object: consumer.clone().into(),
-                severity: Severity::Warning,
-                reason: problem.reason.to_string().into(),
-                message: problem.message.clone(),
-            });
+            if let Some(event) = problem.event(consumer) {
+                self.recorder.record(event);
+            }
         }
         self.said = told;
     }

@@ -9,6 +9,7 @@ use crate::causes::causes;
 use crate::metrics::Metrics;
 use crate::random;
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::in_words;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use kube::Resource;
@@ -220,7 +221,7 @@ where
         self.forbidden |= why.is_forbidden();
         match complaint {
             Complaint::Quiet => {
-                tracing::debug!(what = label, error = causes(why), ?wait, "the watch broke off")
+                tracing::debug!(what = label, error = causes(why), wait = %in_words(wait), "the watch broke off")
             }
             Complaint::Remedy(remedy) => tracing::warn!(what = label, "{remedy}"),
             Complaint::Loud => {
@@ -228,7 +229,7 @@ where
                 tracing::warn!(
                     what = label,
                     error,
-                    ?wait,
+                    wait = %in_words(wait),
                     "cannot watch; what is known stays in force"
                 );
             }

@@ -4,7 +4,7 @@
 use crate::cli::paint::Paint;
 use crate::cli::say::say;
 use crate::visible::visible;
-use bowline_core::outcome::Reason;
+use bowline_core::diagnosis::Place;
 use bowline_runtime::observe::Change;
 use k8s_openapi::jiff::Zoned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,7 +152,7 @@ impl Start {
 /// Whether waiting does not help.
 fn is_blocking(change: &Change) -> bool {
     matches!(change, Change::Refused { problem, .. }
-        if matches!(problem.reason, Reason::BindFailed | Reason::PortTaken))
+        if problem.reason.is_told(Place::Start))
 }
 
 /// A change as a line; problems stand out.
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use bowline_core::key::{ConsumerKind, ConsumerRef};
     use bowline_core::lines::State;
-    use bowline_core::outcome::Problem;
+    use bowline_core::outcome::{Problem, Reason};
 
     fn service(name: &str) -> ConsumerRef {
         ConsumerRef {

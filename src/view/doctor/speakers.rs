@@ -8,7 +8,6 @@ use crate::view::words::ago;
 use bowline_api::convert;
 use bowline_core::announce::Advertisement;
 use bowline_core::outcome::{Reason, quote};
-use bowline_core::remedy;
 use bowline_core::report::speaker::SpeakerReport;
 use bowline_runtime::lease;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -116,7 +115,7 @@ fn peers(announcing: &Announcing) -> Vec<Checked> {
         let why = first.sessions[name].reason.as_deref();
         let why = why.map(|why| format!(": node {}: {why}", first.node)).unwrap_or_default();
         let message = format!("BGPPeer {name} has no session on any node{why}");
-        let remedy = remedy::of(Reason::SessionsDown).map_or("", |it| it.what);
+        let remedy = Reason::SessionsDown.remedy().map_or("", |it| it.what);
         Some(Check::Speakers.wrong(message, remedy))
     });
     found.collect()

@@ -23,6 +23,81 @@ Service demo/hello is on load balancer local
     );
 }
 
+/// The row of a reason says whether `explain` and `status` tell it, and with which remedy.
+#[test]
+fn what_an_agent_reports_is_told_where_the_table_says_and_with_its_remedy() {
+    for reason in Reason::ALL {
+        let mut lists = settled();
+        let problem = json!({"reason": reason, "message": "what is wrong"});
+        let mut refused = json!({"kind": "Service", "namespace": "demo", "name": "hello", "uid": "hello", "extent": "part"});
+        refused.as_object_mut().unwrap().append(problem.clone().as_object_mut().unwrap());
+        let lease = lists.leases.last_mut().expect("the agent's");
+        annotate(lease, names::ANNOTATION_REFUSED, &json!([refused]).to_string());
+        let facts = facts(lists);
+        let key = ObjectKey::new("demo", "hello");
+        let view = Explanation::of(&facts, Subject::Service, &key).expect("it exists");
+        let view: Value = serde_json::from_str(&view.json().expect("JSON")).expect("JSON");
+        let told = view["problems"].as_array().expect("problems");
+        let mine = told.iter().find(|it| it["reason"] == reason.to_string());
+        assert_eq!(mine.is_some(), reason.is_told(Place::Explain), "{reason}: {view}");
+        let names =
+            [("KIND", "service"), ("NAME", "hello"), ("NAMESPACE", "demo"), ("LB", "local")];
+        let helps = reason.remedy().map(|it| with_names(it.what, &names));
+        if let (Some(mine), Some(helps)) = (mine, helps) {
+            let printed = mine["remedy"].as_str().expect("a remedy");
+            assert!(printed.starts_with(&*helps), "{printed}, {helps}");
+        }
+        let status: Value =
+            serde_json::from_str(&Status::of(&facts).json().expect("JSON")).expect("JSON");
+        let listed = status["loadBalancers"][0]["refused"].as_array().expect("refusals");
+        let listed = listed
+            .iter()
+            .any(|it| it["reason"] == reason.to_string() && it["message"] == "what is wrong");
+        assert_eq!(listed, reason.is_told(Place::Status), "{reason}: {status}");
+    }
+}
+
+#[test]
+fn an_annotation_that_does_not_exist_is_removed_by_the_printed_command() {
+    let mut lists = settled();
+    let slip = ("bowline.dev/algoritm".to_owned(), "source-ip".to_owned());
+    lists.services[0].metadata.annotations = Some([slip].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    let command = "`kubectl annotate service hello -n demo bowline.dev/algoritm-`";
+    assert!(text.lines().any(|line| line.contains(command)), "{text}");
+}
+
+#[test]
+fn a_service_on_a_load_balancer_without_a_driver_is_told_that_and_not_advised_on_addresses() {
+    let mut lists = lists();
+    lists.load_balancers.push(object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "device", "uid": "d"},
+        "spec": {
+            "external": {"driver": "Octavia", "primary": {"url": "https://x.example.com"}},
+            "allowedNamespaces": {"from": "All"},
+        },
+    })));
+    let named = ("bowline.dev/load-balancer".to_owned(), "device".to_owned());
+    lists.services[0].metadata.annotations = Some([named].into());
+    let text = joined(&explained(lists, Subject::Service, "demo", "hello"));
+    let told = "What helps use a build of Bowline that has the driver (`bowline version` lists features), or a load \
+                balancer with another source Problems - NoDriver: this build has no driver for the source of load \
+                balancer device - NoAddress: load balancer \"device\" has no address yet";
+    assert!(text.ends_with(told), "{text}");
+    assert!(!text.contains("kubectl patch lb"), "{text}");
+}
+
+#[test]
+fn the_commands_of_a_remedy_are_printed_whole_and_with_the_names_of_the_object() {
+    let mut lists = settled();
+    lists.services[0].metadata.annotations =
+        Some([("bowline.dev/load-balancer".to_owned(), "locall".to_owned())].into());
+    let text = explained(lists, Subject::Service, "demo", "hello");
+    let command =
+        "kubectl annotate service hello -n demo --overwrite bowline.dev/load-balancer=local";
+    assert!(text.lines().any(|line| line.contains(&format!("`{command}`"))), "{text}");
+}
+
 #[test]
 fn an_ingress_is_explained_with_its_hosts_and_what_is_wrong_with_them() {
     assert_eq!(
@@ -48,6 +123,7 @@ Ingress demo/hello is on load balancer local
   Problems
     - BackendNotFound: Service \"gone\" does not exist
       What helps: create the Service, or correct its name or port in the rule
+                  (`kubectl get services -n demo`)
 "
     );
 }
@@ -63,8 +139,8 @@ LoadBalancer local (builtin): not looked at by a controller yet
   Ports        HTTP 8080, HTTPS 8443 (while it has an Ingress)
   Open to      all namespaces
   Carries      1 Service, 1 Ingress
-  Applied      no: its agent does not report; start it with `bowline agent
-               --load-balancer local`
+  Applied      no: its agent does not report; start it with
+               `bowline agent --load-balancer local`
   What helps   start an agent with the command that the message names, where the
                addresses of the load balancer are
 
@@ -135,8 +211,10 @@ fn a_service_that_was_refused_says_by_whom_and_why() {
 Service demo/lost is on no load balancer
 
   Why          it asks for edge by annotation
-  What helps   name a load balancer that exists (`kubectl get lb`) in the
-               annotation, the IngressClass or `--default-load-balancer`
+  What helps   name a load balancer that exists (`kubectl get lb`):
+               `kubectl annotate service lost -n demo --overwrite bowline.dev/load-balancer=local`;
+               or correct the IngressClass, or `--default-load-balancer` of the
+               controllers
 
   Problems
     - LoadBalancerNotFound: load balancer \"edge\" does not exist
@@ -171,11 +249,18 @@ fn a_claim_that_is_not_bound_is_said_with_what_would_help() {
     let meta = &mut lists.services[0].metadata;
     let claim = ("bowline.dev/load-balancer-claim".to_owned(), "web".to_owned());
     meta.annotations = Some([claim].into());
-    let text = explained(lists, Subject::Service, "demo", "hello");
-    assert!(
-        text.contains("  What helps   see why the claim waits: `bowline explain lbc/NAME`;"),
-        "{text}"
-    );
+    let missing = joined(&explained(lists.clone(), Subject::Service, "demo", "hello"));
+    let make = "or make this one: `echo '{\"apiVersion\":\"bowline.dev/v1alpha1\",\"kind\":\"LoadBalancerClaim\",\
+                \"metadata\":{\"name\":\"web\"},\"spec\":{}}' | kubectl apply -n demo -f -`";
+    assert!(missing.contains("ClaimNotFound: claim \"web\" does not exist"), "{missing}");
+    assert!(missing.contains(make), "{missing}");
+    lists.claims = vec![object(json!({
+        "apiVersion": "bowline.dev/v1alpha1", "kind": "LoadBalancerClaim",
+        "metadata": {"namespace": "demo", "name": "web", "uid": "c"}, "spec": {},
+    }))];
+    let waits = explained(lists, Subject::Service, "demo", "hello");
+    let helps = "  What helps   see why the claim waits: `bowline explain lbc/web -n demo`\n";
+    assert!(waits.contains(helps), "{waits}");
 }
 
 #[test]

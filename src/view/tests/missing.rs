@@ -23,8 +23,18 @@ fn a_slip_in_a_name_is_answered_with_the_name_that_was_meant() {
 
 #[test]
 fn a_name_that_is_like_no_other_gets_advice_on_where_to_look() {
-    let claim = r#"there is no claim "web" in namespace "demo"; name its namespace with -n"#;
-    assert_eq!(said(Subject::Claim, "demo", "web"), claim);
+    let service =
+        r#"there is no Service "web" in namespace "demo"; `kubectl get services -A` lists all"#;
+    assert_eq!(said(Subject::Service, "demo", "web"), service);
+    let claim = said(Subject::Claim, "demo", "web");
+    assert!(
+        claim.starts_with(r#"there is no claim "web" in namespace "demo"; `kubectl get lbc -A`"#),
+        "{claim}"
+    );
+    assert!(
+        claim.contains(r#""metadata":{"name":"web"},"spec":{}}' | kubectl apply -n demo -f -`"#),
+        "{claim}"
+    );
     let lb = r#"there is no load balancer "elsewhere"; see bowline status"#;
     assert_eq!(said(Subject::LoadBalancer, "", "elsewhere"), lb);
 }

@@ -70,7 +70,10 @@ fn where_there_is_no_pool_that_is_the_reason() {
     lists.pools = Some(Vec::new());
     let text = explained(lists.clone(), Subject::Service, "demo", "hello");
     assert!(text.contains("    - NoPool: there is no AddressPool\n"), "{text}");
-    assert!(text.contains("  What helps   create an AddressPool with autoAssign"), "{text}");
+    assert!(
+        text.contains("  What helps   create an AddressPool with `autoAssign: true`"),
+        "{text}"
+    );
     let status = Status::of(&facts(lists)).text();
     assert!(status.contains("Service demo/hello: NoPool: there is no AddressPool"), "{status}");
 }

@@ -37,7 +37,7 @@ fn local() -> Value {
         "refused": [{
             "kind": "Ingress", "namespace": "demo", "name": "hello",
             "reason": "BackendNotFound", "message": "Service \"gone\" does not exist",
-            "remedy": "create the Service, or correct its name or port in the rule",
+            "remedy": "create the Service, or correct its name or port in the rule (`kubectl get services -n demo`)",
         }],
         "applied": applied(),
         "notes": [],

@@ -163,9 +163,11 @@ impl Screen {
         let tables = self.tables();
         // Where all do not fit, the one with the focus has all the room.
         let fits = body.height >= LEAST_HEIGHT * 3 + FOCUS_HEIGHT;
+        let rows: Vec<usize> = tables.iter().map(|it| it.rows.len()).collect();
+        let shared = heights(&rows, self.focus, body.height);
         let heights = (0..tables.len()).map(|at| match (at == self.focus, fits) {
-            (true, _) => Constraint::Fill(1),
-            (false, true) => Constraint::Length(LEAST_HEIGHT),
+            (true, false) => Constraint::Fill(1),
+            (_, true) => Constraint::Length(shared[at]),
             (false, false) => Constraint::Length(1),
         });
         let areas = Layout::vertical(heights).split(body);
@@ -229,6 +231,23 @@ impl Screen {
 /// The title of a table, with the number of its rows.
 fn title(table: &Table) -> Line<'static> {
     Line::from(format!(" {} ({}) ", table.title, table.rows.len()))
+}
+
+/// The lines of tables with these numbers of rows: what each needs, the one with the focus first, and the rest to that one.
+fn heights(rows: &[usize], focus: usize, room: u16) -> Vec<u16> {
+    let mut all = vec![LEAST_HEIGHT; rows.len()];
+    let least = LEAST_HEIGHT.saturating_mul(u16::try_from(rows.len()).unwrap_or(u16::MAX));
+    let mut left = room.saturating_sub(least);
+    let others = (0..rows.len()).filter(|at| *at != focus);
+    for at in std::iter::once(focus).chain(others) {
+        // Its border and its head are two lines.
+        let wants = u16::try_from(rows[at].saturating_add(2)).unwrap_or(u16::MAX);
+        let more = wants.saturating_sub(LEAST_HEIGHT).min(left);
+        all[at] += more;
+        left -= more;
+    }
+    all[focus] += left;
+    all
 }
 
 /// Columns as wide as their widest cell; if they do not fit, the widest shrink.

@@ -45,7 +45,7 @@ pub fn load_balancer(load_balancer: &LoadBalancer) -> objects::LoadBalancer {
 }
 
 /// What agents run for a source. None: no agent drives it.
-fn carrier(source: &LoadBalancerSource) -> Option<Carrier> {
+pub fn carrier(source: &LoadBalancerSource) -> Option<Carrier> {
     match source {
         LoadBalancerSource::Builtin(_) => Some(Carrier::Builtin),
         LoadBalancerSource::BareMetalLoadBalancer(proxy) => Some(match proxy.type_ {

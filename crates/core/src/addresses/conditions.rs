@@ -3,6 +3,7 @@
 
 use super::Answer;
 use super::verdict::{Decision, family_name};
+use crate::diagnosis::Place;
 use crate::dns;
 use crate::outcome::{Problem, Reason};
 use crate::planner::Grant;
@@ -95,7 +96,7 @@ pub fn from_name(
 /// The condition that says whether a holder has its addresses. The condition `before` stays while nothing is decided,
 /// or while the problem is one that passes in a moment.
 pub fn assigned(decision: Option<&Decision>, before: Option<Condition>) -> Option<Condition> {
-    let passing = |it: &Decision| it.problem().is_some_and(|it| it.reason.is_passing());
+    let passing = |it: &Decision| it.problem().is_some_and(|it| !it.reason.is_told(Place::Event));
     match decision.filter(|it| !passing(it)) {
         Some(decision) => Some(decision.condition(before)),
         None => before,
@@ -200,6 +201,14 @@ mod tests {
         let refused = none(Reason::NotAllowed);
         let told = assigned(Some(&refused), Some(before)).unwrap();
         assert_eq!((told.holds, &*told.reason), (false, "NotAllowed"));
+    }
+
+    #[test]
+    fn what_the_table_tells_of_a_name_is_the_reason_of_its_condition() {
+        for reason in Reason::ALL.into_iter().filter(|it| it.is_told(Place::AddressFromDns)) {
+            let condition = from_name("a.example", None, Some(&has(reason)), None);
+            assert_eq!(*condition.reason, *reason.to_string());
+        }
     }
 
     #[test]

@@ -65,26 +65,13 @@ pub struct Verdict {
 
 impl Verdict {
     pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), remedy: remedy(reason) }
+        Self { reason, message: message.into(), remedy: reason.remedy().map(|it| it.what) }
     }
 
     /// The refusal that decides, with the message of all refusals.
     pub(super) fn refused(by: &Refusal, message: String) -> Self {
         Self { reason: by.reason(), message, remedy: Some(by.remedy()) }
     }
-}
-
-/// What would help if the reason is not about a single pool or address.
-fn remedy(reason: Reason) -> Option<&'static str> {
-    Some(match reason {
-        Reason::BadValue => "correct the value; until then nothing changes",
-        Reason::NoPool => {
-            "create an AddressPool with autoAssign, or name a pool or a load balancer"
-        }
-        Reason::NameFailed => "check the name and the DNS servers; it is looked up again",
-        Reason::NameUnusable => "make the name resolve to a free address of a pool",
-        _ => return None,
-    })
 }
 
 /// A message to send once, as an Event.
@@ -231,7 +218,7 @@ impl Refusal {
         }
     }
 
-    /// What would help.
+    /// What would help. It says more than the row of its reason: there are several causes for one reason.
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::NoSuchPool(_) => "create the AddressPool, or name another one",

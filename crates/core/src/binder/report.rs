@@ -1,6 +1,7 @@
 //! What the status of claims and load balancers says of a binding: one word for programs, a sentence for people. The
 //! status is parsed into the same values, so that a report is written only when it differs. Nothing is decided here.
 
+use crate::diagnosis;
 use crate::event_correlator::{About, EventDraft, Severity};
 use crate::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use crate::objects::Timestamp;
@@ -101,16 +102,9 @@ impl ClaimReport {
     pub fn event(&self, claim: &ObjectKey, uid: &Arc<str>) -> EventDraft {
         EventDraft {
             object: About::Claim { key: claim.clone(), uid: uid.clone() },
-            severity: match self.reason {
-                ClaimReason::Bound
-                | ClaimReason::Provisioning
-                | ClaimReason::Removing
-                | ClaimReason::Idle => Severity::Normal,
-                ClaimReason::Invalid
-                | ClaimReason::NoMatch
-                | ClaimReason::Refused
-                | ClaimReason::LoadBalancerGone
-                | ClaimReason::LoadBalancerTaken => Severity::Warning,
+            severity: match diagnosis::claims::row(self.reason).helps {
+                None => Severity::Normal,
+                Some(_) => Severity::Warning,
             },
             reason: self.reason.to_string().into(),
             message: self.message.clone(),

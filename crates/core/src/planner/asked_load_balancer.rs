@@ -231,14 +231,14 @@ pub(super) fn place<'a>(
             not_found(format!("load balancer {} does not exist{meant}", quote(name)))
         })?,
         Ask::Claim(claim) => stores.of_claim(claim).ok_or_else(|| {
-            let message = match stores.claims.get(claim) {
-                Some(_) => format!("claim {} is not bound to a load balancer", quote(&claim.name)),
-                None => {
-                    let meant = did_you_mean(&claim.name, stores.claims_of(&claim.namespace));
-                    format!("claim {} does not exist{meant}", quote(&claim.name))
-                }
-            };
-            Refusal::nowhere(Problem::new(Reason::ClaimNotBound, message))
+            let name = quote(&claim.name);
+            Refusal::nowhere(if stores.claims.get(claim).is_some() {
+                let message = format!("claim {name} is not bound to a load balancer");
+                Problem::new(Reason::ClaimNotBound, message)
+            } else {
+                let meant = did_you_mean(&claim.name, stores.claims_of(&claim.namespace));
+                Problem::new(Reason::ClaimNotFound, format!("claim {name} does not exist{meant}"))
+            })
         })?,
         Ask::Source(source) => {
             let all = || directory.by_source(source);

@@ -5,6 +5,7 @@
 use super::build::Target;
 use super::hosts::HostWant;
 use super::tls;
+use crate::diagnosis::Place;
 use crate::key::ObjectKey;
 use crate::objects::{Backend, Ingress, TlsSecret};
 use crate::outcome::{Problem, Reason, quote};
@@ -89,7 +90,7 @@ pub(super) fn wants<'a>(
     let routes = routes(ingress, target);
     if routes.hosts.is_empty() {
         let mut all = routes.problems.iter().chain(&ingress.problems);
-        let first = all.find(|problem| !problem.reason.is_warning());
+        let first = all.find(|problem| problem.reason.is_told(Place::Refused));
         return Err(first
             .cloned()
             .unwrap_or_else(|| Problem::new(Reason::BackendNotFound, "no rule has a backend")));

@@ -38,8 +38,8 @@ pub(super) enum Read {
 #[derive(Debug)]
 pub(super) struct FailingServers {
     pools: BTreeMap<Word, FailingPool>,
-    /// The last line of the ring that was taken in. Empty: the ring was empty.
-    last: String,
+    /// The lines of the ring when it was taken in last.
+    known: Vec<String>,
     due: Read,
     /// When all servers may be read again.
     all_at: Option<Instant>,
@@ -50,35 +50,37 @@ pub(super) struct FailingServers {
 impl Default for FailingServers {
     fn default() -> Self {
         let due = Read::Of(BTreeSet::new());
-        Self { pools: BTreeMap::new(), last: String::new(), due, all_at: None, settling: None }
+        Self { pools: BTreeMap::new(), known: Vec::new(), due, all_at: None, settling: None }
     }
 }
 
 impl FailingServers {
     /// All servers are about to be read: what the ring says up to here needs no further look.
     pub(super) fn begin(&mut self, ring: &str) {
-        self.last = lines(ring).last().unwrap_or_default().to_owned();
+        self.known = lines(ring).map(str::to_owned).collect();
         self.due = Read::Of(BTreeSet::new());
     }
 
     /// Takes in what the ring says since the last call.
     pub(super) fn hear(&mut self, ring: &str) {
         let all: Vec<_> = lines(ring).collect();
-        let Some(last) = all.last() else { return };
-        let known = all.iter().rposition(|line| *line == self.last);
-        let is_complete = known.is_some() || self.last.is_empty();
-        let new = all.get(known.map_or(0, |at| at + 1)..).unwrap_or_default();
-        self.last = (*last).to_owned();
-        match &mut self.due {
-            Read::All => {}
+        if all.is_empty() {
+            return;
+        }
+        let new = new_lines(&self.known, &all);
+        match (&mut self.due, new) {
+            (Read::All, _) => {}
             // Lines were overwritten before they were read.
-            _ if !is_complete => self.due = Read::All,
-            Read::Of(backends) => {
+            (_, None) => self.due = Read::All,
+            (Read::Of(backends), Some(new)) => {
                 backends.extend(new.iter().filter_map(|line| changed(line)));
                 if backends.len() > FEW {
                     self.due = Read::All;
                 }
             }
+        }
+        if new != Some(&[]) {
+            self.known = all.into_iter().map(str::to_owned).collect();
         }
     }
 
@@ -156,6 +158,20 @@ impl FailingServers {
     pub(super) fn pools(&self) -> Vec<FailingPool> {
         self.pools.values().cloned().collect()
     }
+}
+
+/// The lines that were written since the ring had the known ones, of which the oldest are overwritten. Lines that say the
+/// same in the same second are equal, so all that is left of the known lines has to be found, not one of them. None: nothing is
+/// left of them.
+fn new_lines<'a>(known: &[String], all: &'a [&'a str]) -> Option<&'a [&'a str]> {
+    if known.is_empty() {
+        return Some(all);
+    }
+    (0..known.len()).find_map(|at| {
+        let left = known.get(at..)?;
+        let (old, new) = all.split_at_checked(left.len())?;
+        (old == left).then_some(new)
+    })
 }
 
 fn lines(ring: &str) -> impl Iterator<Item = &str> {

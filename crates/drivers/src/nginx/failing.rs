@@ -3,12 +3,15 @@
 //! itself, until the member answers. So what is told is true and ends, no member is tried that failed no client, and nothing
 //! that a client sends can accuse a member. A UDP port takes no connections: nothing is known of its members.
 
+mod places;
+
+use self::places::Places;
 use super::log;
 use crate::desired::Desired;
 use bowline_core::fair_queue;
-use bowline_core::update::{FailingPool, MemberState};
+use bowline_core::update::FailingPool;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -46,6 +49,7 @@ pub(super) struct FailingMembers {
     /// Whether such a member has answered.
     results: mpsc::UnboundedReceiver<(SocketAddr, bool)>,
     tells: mpsc::UnboundedSender<(SocketAddr, bool)>,
+    places: Places,
     pools: Vec<FailingPool>,
 }
 
@@ -72,8 +76,8 @@ impl FailingMembers {
         Ok(failing)
     }
 
-    /// Takes in what was heard and which members have answered, and tries those that have not. The cost is one pass over
-    /// the members while some are failing, and nothing otherwise.
+    /// Takes in what was heard and which members have answered, and tries those that have not. While some are failing, it
+    /// looks at the members of pools that changed, and at all members once for each new address that fails.
     pub(super) fn look(&mut self, desired: &Desired) {
         while let Ok((member, answers)) = self.results.try_recv() {
             self.tried.remove(&member);
@@ -83,38 +87,22 @@ impl FailingMembers {
             };
         }
         let heard = std::mem::take(&mut *self.heard.lock());
-        self.pools.clear();
-        if heard.is_empty() && self.down.is_empty() && self.waiting.is_empty() {
-            return;
-        }
-        self.waiting.extend(heard);
+        self.waiting.extend(&heard);
+        self.places.follow(desired, &heard);
+        let suspected = |it: &SocketAddr| {
+            self.down.contains(it) || self.waiting.contains(it) || self.tried.contains(it)
+        };
+        self.places.retain(suspected);
         // Other addresses are those of members that were removed meanwhile.
-        let mut namespaces = BTreeMap::new();
-        for (name, members) in &desired.members {
-            let Some(pool) = desired.pools.get(name) else { continue };
-            let (mut count, mut named) = (0, Vec::new());
-            for member in members.iter().filter(|it| it.state == MemberState::Ready) {
-                let is_down = self.down.contains(&member.address);
-                if is_down || self.waiting.contains(&member.address) {
-                    namespaces.insert(member.address, Arc::clone(&pool.service.namespace));
-                }
-                count += u32::from(is_down);
-                if is_down && named.len() < FailingPool::NAMED {
-                    named.push(member.address);
-                }
-            }
-            if count > 0 {
-                self.pools.push(FailingPool { pool: Arc::clone(name), count, named });
-            }
-        }
-        self.down.retain(|it| namespaces.contains_key(it));
-        self.waiting.retain(|it| namespaces.contains_key(it));
+        self.down.retain(|it| self.places.has(it));
+        self.waiting.retain(|it| self.places.has(it));
+        self.pools = self.places.failing(&self.down);
         if self.waiting.is_empty() {
             self.waiting.clone_from(&self.down);
         }
         let room = MOST_TRIED.saturating_sub(self.tried.len());
         let waiting = self.waiting.iter().filter(|it| !self.tried.contains(it));
-        let next = waiting.filter_map(|it| Some((namespaces.get(it)?, *it)));
+        let next = waiting.filter_map(|it| Some((self.places.namespace(it, desired)?, *it)));
         for member in fair_queue::share(next, room) {
             self.waiting.remove(&member);
             self.tried.insert(member);
@@ -142,6 +130,7 @@ impl Default for FailingMembers {
             tried: BTreeSet::new(),
             results,
             tells,
+            places: Places::default(),
             pools: Vec::new(),
         }
     }
@@ -165,7 +154,7 @@ fn unreached(line: &str) -> Vec<SocketAddr> {
 mod tests {
     use super::*;
     use crate::samples::pool;
-    use bowline_core::update::Member;
+    use bowline_core::update::{Member, MemberState};
     use std::net::TcpListener;
 
     fn desired(members: &[SocketAddr]) -> Desired {

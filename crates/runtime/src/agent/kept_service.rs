@@ -6,6 +6,7 @@ use crate::clock;
 use crate::observe::Change;
 use crate::random;
 use crate::roles::RoleError;
+use bowline_core::clock::in_words;
 use bowline_core::kept_state;
 use bowline_core::pool_health;
 use bowline_core::replicas::Said;
@@ -100,7 +101,7 @@ impl<D: Driver> Agent<D> {
         }
         self.context.metrics.error("Apply");
         let wait = self.backoff.failed(random::number());
-        tracing::warn!(%error, ?wait, "the driver failed; it is tried again");
+        tracing::warn!(%error, wait = %in_words(wait), "the driver failed; it is tried again");
         // A driver that failed may have lost anything.
         (self.failed, self.owes_all) = (Some(error.to_string()), true);
         self.tell_error();

@@ -1,11 +1,13 @@
-//! Looks up the load balancer of an agent while the watch of all Plans shows no Plan of it, and logs why that is so.
+//! Looks up the load balancer of an agent while the watch of all Plans shows no Plan of it, and logs why that is so, or that
+//! the agent runs another driver than the load balancer needs.
 //! [`bowline_core::no_plan`] decides when it looks and what it logs. The rights of deploy/rbac let an agent read its own
 //! LoadBalancer.
 
 use crate::clock;
 use crate::roles::Context;
-use bowline_api::LoadBalancer;
+use bowline_api::{LoadBalancer, convert};
 use bowline_core::no_plan::{Found, NoPlan};
+use bowline_core::objects::Carrier;
 use kube::api::ListParams;
 use kube::{Api, Client, Error, ResourceExt};
 use parking_lot::Mutex;
@@ -54,10 +56,20 @@ impl Planned {
 }
 
 /// Looks the load balancer up.
-async fn look(client: &Client, load_balancer: &str, planned: BTreeSet<String>) -> Found {
+async fn look(
+    client: &Client,
+    load_balancer: &str,
+    carrier: Option<Carrier>,
+    planned: BTreeSet<String>,
+) -> Found {
     let api: Api<LoadBalancer> = Api::all(client.clone());
-    match api.get_metadata_opt(load_balancer).await {
-        Ok(Some(_)) => Found::Unused,
+    match api.get_opt(load_balancer).await {
+        Ok(Some(found)) => {
+            let needed = convert::carrier(&found.spec.source);
+            let refused =
+                carrier.zip(needed).and_then(|(runs, it)| runs.refuses(it, load_balancer));
+            refused.map_or(Found::Unused, Found::Other)
+        }
         Ok(None) => match api.list_metadata(&ListParams::default()).await {
             Ok(all) => Found::Missing(all.iter().map(ResourceExt::name_any).collect()),
             Err(_) => Found::Missing(planned),
@@ -72,6 +84,7 @@ pub(super) async fn tell(
     client: Client,
     planned: Planned,
     load_balancer: String,
+    carrier: Option<Carrier>,
     context: Context,
 ) {
     let mut no_plan = NoPlan::default();
@@ -84,7 +97,7 @@ pub(super) async fn tell(
             no_plan.is_planned();
             continue;
         };
-        let found = look(&client, &load_balancer, others).await;
+        let found = look(&client, &load_balancer, carrier, others).await;
         match no_plan.looked(&load_balancer, &found, clock::now()) {
             Some(line) if line.wrong => tracing::warn!("{}", line.text),
             Some(line) => tracing::info!("{}", line.text),

@@ -37,8 +37,9 @@ pub(super) fn follow(
     let planned = Planned::default();
     // Where the uid is known, the load balancer exists.
     if options.uid.is_none() {
+        let carrier = options.carrier;
         let (client, name, context) = (client.clone(), load_balancer.clone(), context.clone());
-        tokio::spawn(missing_load_balancer::tell(client, planned.clone(), name, context));
+        tokio::spawn(missing_load_balancer::tell(client, planned.clone(), name, carrier, context));
     }
     tasks.keep(watch_of("the Plans of others", load_balancer), move |works| {
         let (metrics, listener, planned) = (metrics.clone(), listener.clone(), planned.clone());

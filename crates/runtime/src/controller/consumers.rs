@@ -8,7 +8,6 @@ use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::lines::{self, Reached};
 use bowline_core::outcome::{Outcome, Problem, Reason, State};
 use bowline_core::point::Point;
-use bowline_core::status;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -229,13 +228,6 @@ fn addresses(outcome: &Outcome) -> &[IpAddr] {
         State::Planned { addresses, .. } => addresses,
         State::Refused { .. } => &[],
     }
-}
-
-/// All that the owner of a consumer should be told.
-pub(super) fn problems(outcome: &Outcome) -> impl Iterator<Item = (ConsumerRef, Problem)> {
-    let warnings = outcome.problems.iter().filter(|problem| problem.reason.is_warning());
-    let warnings = warnings.map(|problem| (outcome.consumer.clone(), problem.clone()));
-    status::refusals(outcome).chain(warnings)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::random;
 use crate::roles::RoleError;
 use crate::watch::{self, Seen, Selection};
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::in_words;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PostParams;
 use kube::{Api, Client, Error};
@@ -106,7 +107,7 @@ async fn remake(api: &Api<Namespace>, name: &str, made: &signal::Sender<u64>) {
             }
             Err(error) => {
                 let (why, wait) = (causes(&error), backoff.failed(random::number()));
-                tracing::warn!(namespace = name, why, ?wait, "cannot make the namespace again");
+                tracing::warn!(namespace = name, why, wait = %in_words(wait), "cannot make the namespace again");
                 tokio::time::sleep(wait).await;
             }
         }

@@ -3,7 +3,7 @@
 
 use super::target::Target;
 use crate::observe::Change;
-use bowline_core::event_correlator::{EventDraft, Severity};
+use bowline_core::event_correlator::EventDraft;
 use bowline_core::key::ConsumerRef;
 use bowline_core::outcome::Problem;
 use std::collections::BTreeSet;
@@ -32,14 +32,9 @@ impl Outbox {
         self.events.push(event);
     }
 
-    /// Adds a problem as a Warning on the object that it concerns.
+    /// Adds a problem as a Warning on the object that it concerns, if problems of its reason have Events.
     pub(super) fn warn(&mut self, consumer: &ConsumerRef, problem: &Problem) {
-        self.events.push(EventDraft {
-            object: consumer.clone().into(),
-            severity: Severity::Warning,
-            reason: problem.reason.to_string().into(),
-            message: problem.message.clone(),
-        });
+        self.events.extend(problem.event(consumer));
     }
 
     /// Publishes a change that people may want to see.

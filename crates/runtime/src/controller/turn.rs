@@ -24,7 +24,7 @@ use crate::random;
 use crate::roles::Context;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
-use bowline_core::clock::Uptime;
+use bowline_core::clock::{Uptime, in_words};
 use bowline_core::dns::{self, Name, Report};
 use bowline_core::lines::Reminder;
 use futures::StreamExt as _;
@@ -315,7 +315,7 @@ impl Turn {
             .entry(object)
             .or_insert_with(|| Backoff::new(Duration::from_millis(100), Duration::from_secs(60)));
         let wait = backoff.failed(random::number());
-        tracing::warn!(object = tried.name, %error, ?wait, "cannot write {target}");
+        tracing::warn!(object = tried.name, %error, wait = %in_words(wait), "cannot write {target}");
         let until = clock::now() + wait;
         if self.state.refused_write(&target, tried, until) {
             self.waiting.until(until, target);

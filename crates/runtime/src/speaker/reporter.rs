@@ -8,6 +8,7 @@ use crate::random;
 use crate::supervise::Works;
 use bowline_api::names;
 use bowline_core::backoff::Backoff;
+use bowline_core::clock::in_words;
 use bowline_core::report::speaker::SpeakerReport;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
@@ -58,7 +59,7 @@ impl Reporter {
                     // At a start the namespace may not exist yet, so the first failures are no error.
                     if backoff.failures() > 2 {
                         self.metrics.error("Lease");
-                        tracing::warn!(lease = self.name, %error, ?wait, "cannot write the report into the Lease");
+                        tracing::warn!(lease = self.name, %error, wait = %in_words(wait), "cannot write the report into the Lease");
                     }
                     tokio::time::sleep(wait).await;
                     if reports.has_changed().is_err() {

@@ -135,3 +135,11 @@ fn what_others_write_cannot_command_the_terminal() {
     assert!(lines.contains("\\u{1b}[31mX") && lines.contains("]0;owned"), "{lines}");
     assert_eq!(lines.chars().find(|c| c.is_control() || *c == '\u{202e}'), None);
 }
+
+#[test]
+fn a_table_with_few_rows_leaves_its_room_to_the_others_even_with_the_focus() {
+    assert_eq!(heights(&[1, 6, 2, 4], 0, 38), [20, 8, 4, 6]);
+    assert_eq!(heights(&[1, 60, 2, 4], 0, 38), [4, 26, 4, 4]);
+    assert_eq!(heights(&[90, 60, 2, 4], 0, 38), [26, 4, 4, 4]);
+    assert_eq!(heights(&[1, 6, 2, 4], 3, 30), [4, 8, 4, 14]);
+}

@@ -132,7 +132,7 @@ fn who_names_no_pool_where_none_is_for_all_is_told_of_those_there_are() {
     let mut world = World::new([]);
     world.with([service("shop/web")]);
     assert_eq!(world.reason("shop/web"), Reason::NoPool);
-    let helps = "create an AddressPool with autoAssign, or name a pool or a load balancer";
+    let helps = "create an AddressPool with `autoAssign: true`, or name a pool or a load balancer";
     assert_eq!(told(&world, "shop/web"), format!("there is no AddressPool; {helps}"));
     world.put_pool(Pool { auto_assign: false, ..pool("own", &["192.0.2.0/30"]) });
     world.put_pool(Pool { deleting: true, ..pool("old", &["192.0.2.4/30"]) });

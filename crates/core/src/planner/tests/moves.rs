@@ -108,7 +108,7 @@ fn who_moves_stays_where_it_is_until_it_has_a_seat_where_it_goes() {
     assert_eq!(planner.wants(), []);
     planner.take();
     assert_eq!(state(&planner), stays);
-    assert_eq!(reasons(&planner, KIND, "a/x"), [Reason::ClaimNotBound]);
+    assert_eq!(reasons(&planner, KIND, "a/x"), [Reason::ClaimNotFound]);
     // The new load balancer has no room.
     apply(&mut planner, on("q"));
     assert_eq!(planner.wants(), [(who(), Some(want("q", &["lb"])))]);

@@ -198,7 +198,7 @@ fn who_names_a_claim_goes_where_claim_and_load_balancer_name_each_other() {
         ("both", claimed("p", "a/c"), Some(claim("a/c", Some("p"))), on),
         ("being deleted, and held", leaving(), Some(claim("a/c", Some("p"))), on),
         ("nothing said yet", claimed("p", "a/c"), Some(claim("a/c", None)), "ClaimNotBound"),
-        ("no claim", claimed("p", "a/c"), None, "ClaimNotBound"),
+        ("no claim", claimed("p", "a/c"), None, "ClaimNotFound"),
         ("reserved only", reserved(), Some(claim("a/c", Some("p"))), "ClaimNotBound"),
         ("of one before it", another(), Some(claim("a/c", Some("p"))), "ClaimNotBound"),
         ("another one", claimed("p", "a/c"), Some(claim("a/c", Some("q"))), "ClaimNotBound"),

@@ -85,7 +85,7 @@ fn a_service_is_served_at_what_it_has_and_only_told_of_what_does_not_drain() {
     let mut planner = planner(Config::default(), objects);
     assert_eq!(service_state(&planner, "a/x"), "Recording by lb");
     let outcome = planner.outcome(ConsumerKind::Service, &key("a/x")).unwrap();
-    assert_eq!(crate::status::refusals(outcome).count(), 0, "a moment is not told of");
+    assert_eq!(crate::status::problems(outcome).count(), 0, "a moment is not told of");
     granted(&mut planner, "a/x", has(&["192.0.2.5"]));
     assert_eq!(service_state(&planner, "a/x"), "lb 192.0.2.5");
     let moved = Grant { draining: vec![ip("192.0.2.5")], ..has(&["192.0.2.6"]) };

@@ -111,3 +111,25 @@ fn a_pool_that_fails_stays_failing_over_a_load_until_its_servers_were_checked() 
     look(&mut failing, &[false]);
     assert_eq!(failing.pools(), []);
 }
+
+#[test]
+fn of_equal_lines_each_is_taken_in() {
+    let now = Instant::now();
+    let (down, up) = (line(1, "pool:a", "DOWN"), line(1, "pool:a", "UP"));
+    let mut failing = FailingServers::default();
+    failing.hear(&down);
+    assert_eq!(failing.take(now), of(&["pool:a"]));
+    let ring = [&*down, &line(1, "pool:b", "DOWN"), &up, &down].concat();
+    failing.hear(&ring);
+    assert_eq!(
+        failing.take(now),
+        of(&["pool:a", "pool:b"]),
+        "the first line is known, not the last"
+    );
+    // The oldest line is overwritten.
+    let rest = &ring[down.len()..];
+    failing.hear(&format!("{rest}{up}"));
+    assert_eq!(failing.take(now), of(&["pool:a"]));
+    failing.hear(&line(9, "pool:c", "DOWN"));
+    assert_eq!(failing.take(now), Read::All, "nothing is left of what is known");
+}

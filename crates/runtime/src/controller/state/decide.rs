@@ -14,15 +14,17 @@
 use super::State;
 use crate::controller::addresses::{consumer_of, kind_of};
 use crate::controller::bindings;
-use crate::controller::consumers::{Moved, key, key_of, problems};
+use crate::controller::consumers::{Moved, key, key_of};
 use crate::controller::kinds::{KindId, address_pool};
 use crate::controller::target::Target;
 use bowline_core::addresses::{self, AddressRequest, Decision, HolderRef};
 use bowline_core::arrivals::{self, Moving};
 use bowline_core::clock::Uptime;
+use bowline_core::diagnosis::Place;
 use bowline_core::key::{ConsumerKind, ConsumerRef, ObjectKey};
 use bowline_core::outcome::{Outcome, Problem};
 use bowline_core::planner::{Event, FragmentChange, Grant};
+use bowline_core::status;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -184,7 +186,7 @@ impl State {
             self.plans.mark_stale_hash(Arc::clone(&lb));
             self.consumers.readdress((ConsumerKind::LoadBalancer, key.clone()), change);
         }
-        if let Some(problem) = grant.problem.as_ref().filter(|it| !it.reason.is_passing())
+        if let Some(problem) = grant.problem.as_ref()
             && let Some(consumer) = consumer_of(holder)
         {
             self.outbox.warn(&consumer, problem);
@@ -197,7 +199,7 @@ impl State {
     fn problems_alone(&self, key: &ObjectKey) -> Vec<(ConsumerRef, Problem)> {
         let Some(holder) = self.holder(ConsumerKind::Service, key) else { return Vec::new() };
         let problem = self.addresses.decision(&holder).and_then(Decision::problem);
-        let problem = problem.filter(|it| !it.reason.is_passing());
+        let problem = problem.filter(|it| it.reason.is_told(Place::Event));
         consumer_of(holder).into_iter().zip(problem).collect()
     }
 
@@ -281,7 +283,7 @@ impl State {
         }
         let problems = match alone {
             true => self.problems_alone(&who.1),
-            false => outcome.iter().copied().flat_map(problems).collect(),
+            false => outcome.iter().copied().flat_map(status::problems).collect(),
         };
         self.consumers.tell(who.clone(), problems, &mut self.outbox);
         self.tell_reached(who.0, &who.1);

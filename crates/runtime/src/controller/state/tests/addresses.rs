@@ -1,7 +1,6 @@
 //! Services, load balancers and ExternalIPs with addresses of a pool.
 
 use super::*;
-use crate::controller::consumers::problems;
 use crate::controller::kinds::{KindId, KindSeen, KindShown, ObjectSeen, StatusKind};
 use crate::controller::writer;
 use bowline_api::external_ip::ExternalIP;
@@ -9,6 +8,7 @@ use bowline_core::addresses::Written;
 use bowline_core::dns::{Answers, Failure, FailureKind, Found, Name, Report};
 use bowline_core::event_correlator::Severity;
 use bowline_core::objects::{Family, Version};
+use bowline_core::status::problems;
 use std::net::IpAddr;
 
 fn pool(addresses: &str) -> Observed {
