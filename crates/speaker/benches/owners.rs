@@ -4,6 +4,7 @@
 use bowline_speaker::l2::frame::Mac;
 use bowline_speaker::l2::member::{Hold, MemberId, Profile, Stance, Standing};
 use bowline_speaker::l2::owners::{Candidate, Effect, Event, Interfaces, Link, Owner, Owners};
+use ipnet::{IpNet, Ipv4Net};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
@@ -104,7 +105,7 @@ impl Speaker {
 
     fn start(&mut self) {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
-        let networks = vec!["10.0.0.0/8".parse().expect("a network")];
+        let networks = vec![IpNet::from(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8))];
         let name = "eth0".into();
         let link = Link { name, mac, up: true, usual: true, home: true, networks };
         self.owners.handle(Event::Link(1, Some(link)), self.now);

@@ -64,6 +64,9 @@ mod tests {
         ])
     }
 
+    /// What it is, the address, the interfaces of its candidate, all links; and its links, and whether one is near.
+    type Case<'a> = (&'a str, &'a str, &'a Interfaces, &'a BTreeMap<u32, Link>, &'a [u32], bool);
+
     fn named(names: &[&str]) -> Interfaces {
         Interfaces::Named(names.iter().map(|it| (*it).to_owned()).collect())
     }
@@ -78,7 +81,7 @@ mod tests {
         let mut homeless = all.clone();
         homeless.values_mut().for_each(|it| it.home = false);
         let (eth0_eth1, cni0) = (named(&["eth0", "eth1"]), named(&["cni0"]));
-        let cases: [(&str, &str, &Interfaces, &BTreeMap<u32, Link>, &[u32], bool); 10] = [
+        let cases: [Case<'_>; 10] = [
             ("in a network", "192.0.2.9", &Interfaces::All, &all, &[2], true),
             ("of IPv6", "fd00::9", &Interfaces::All, &all, &[1], true),
             ("its link is down", "192.0.2.9", &Interfaces::All, &without, &[], true),
