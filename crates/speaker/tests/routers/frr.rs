@@ -84,6 +84,15 @@ impl Frr {
         output(&vtysh, &["--vty_socket", &self.dir(), "-c", command])
     }
 
+    /// Adds lines to the configuration.
+    fn configure(&self, lines: &[&str]) {
+        let (vtysh, dir) = (program("vtysh", PACKAGE), self.dir());
+        let lines = ["configure terminal"].iter().chain(lines).flat_map(|it| ["-c", *it]);
+        let args: Vec<_> = ["--vty_socket", &dir].into_iter().chain(lines).collect();
+        let said = output(&vtysh, &args);
+        assert_eq!(said, "", "FRR takes its configuration");
+    }
+
     pub(crate) fn json(&self, command: &str) -> Value {
         serde_json::from_str(&self.show(command)).unwrap_or(Value::Null)
     }
@@ -122,7 +131,12 @@ impl Router for Frr {
             lines.push(format!("neighbor {node} activate"));
             lines.push("exit-address-family".to_owned());
         }
-        Self::with(network, node, &lines.join("\n"))
+        let frr = Self::with(network, node, &lines.join("\n"));
+        if let Some(address) = setup.bfd_beside {
+            let peer = format!("peer {address}");
+            frr.configure(&["bfd", &peer, "profile fast"]);
+        }
+        frr
     }
 
     fn route(&self, prefix: &str) -> Option<Seen> {
