@@ -237,7 +237,11 @@ impl Announcements {
                     Some(before) if before.differs_in_routes_only(&advertisement) => {
                         self.routes.touch(&name);
                     }
-                    _ => self.all_dirty = true,
+                    _ => {
+                        // Addresses that it covered before and still covers have the same prefixes, and other routes.
+                        self.routes.touch(&name);
+                        self.all_dirty = true;
+                    }
                 }
             }
             Object::Peer(peer) => {
