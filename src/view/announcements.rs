@@ -227,7 +227,10 @@ impl AnnouncementLists {
 
     /// All that decides about announcements.
     pub(super) fn objects(&self) -> Vec<Object> {
-        let addresses = self.addresses.iter().filter_map(convert::record).map(Object::Address);
+        let addresses = self
+            .addresses
+            .iter()
+            .filter_map(|it| Some(Object::Address(convert::record(it)?, convert::announcing(it))));
         let advertisements = self
             .advertisements
             .iter()

@@ -259,7 +259,7 @@ impl<A: Announcer> Speaker<A> {
     /// The wish that is to be carried out now.
     fn wished(&mut self, event: &Event, wish: Option<Wish>) -> Option<(IpAddr, Wish)> {
         let address = match event {
-            Event::Apply(Object::Address(record)) => record.address,
+            Event::Apply(Object::Address(record, _)) => record.address,
             Event::Delete(Name::Address(address)) => *address,
             Event::Done(Kind::Address) => {
                 self.moves.listed();

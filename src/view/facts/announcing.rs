@@ -84,7 +84,9 @@ impl Facts {
         };
         let slices = self.slices.iter().filter(concerns).cloned().map(Object::Slice);
         let at: BTreeSet<_> = records.iter().map(|it| it.address).collect();
-        let addresses = records.iter().cloned().map(Object::Address);
+        let addresses = recorded
+            .iter()
+            .filter_map(|it| Some(Object::Address(convert::record(it)?, convert::announcing(it))));
         let objects: Vec<_> =
             addresses.chain(self.announcing.objects()).chain(services).chain(slices).collect();
         announced(at, &self.announcing.reports, &objects)

@@ -1,7 +1,7 @@
 //! The decision for one address on this node: whether the node holds it, announces it, and how. It reads the machine's
 //! indexes and changes nothing.
 
-use super::event::{Candidate, Ports, SpeakerNode};
+use super::event::{Announcing, Candidate, Ports, SpeakerNode};
 use super::machine::Announcements;
 use super::why::WhyNot;
 use super::{Advertisement, Covers};
@@ -28,12 +28,14 @@ pub(super) struct Entry {
     pub(super) recorded: bool,
     pub(super) pool: Option<Arc<str>>,
     pub(super) holders: Vec<Held>,
+    /// The nodes that announce it by BGP.
+    pub(super) announcing: Announcing,
     pub(super) epoch: Epoch,
     pub(super) decided: Decided,
 }
 
 impl Entry {
-    pub(super) fn of(record: Record, epoch: Epoch) -> Self {
+    pub(super) fn of(record: Record, announcing: Announcing, epoch: Epoch) -> Self {
         let held = |holder: crate::addresses::Holder| match holder.holder.kind {
             HolderKind::Service => {
                 Held { service: Some(holder.holder.key), load_balancer: holder.load_balancer }
@@ -47,6 +49,7 @@ impl Entry {
             recorded: true,
             pool: record.content.pool,
             holders: record.content.holders.into_iter().map(held).collect(),
+            announcing,
             epoch,
             decided: Decided::default(),
         }
@@ -59,6 +62,7 @@ impl Entry {
             recorded: false,
             pool: None,
             holders: load_balancers.map(held).collect(),
+            announcing: Announcing::default(),
             epoch: Epoch::default(),
             decided: Decided::default(),
         }
@@ -123,7 +127,8 @@ impl Announcements {
         // Routers find another node at once. On links, a node that goes on answering until another one has taken the
         // address over loses no connection attempt.
         let drains = |why| Decided { offer: offer(true), ..no(why) };
-        let is_served_elsewhere = || self.served_elsewhere(address, entry);
+        let is_served_elsewhere =
+            || self.served_elsewhere(address, entry) || self.announced_elsewhere(entry);
         if self.leaving {
             return drains(WhyNot::NodeLeaving);
         }
@@ -242,6 +247,19 @@ impl Announcements {
     /// Whether all is open, but the address is not on the node.
     fn awaits_presence(&self, address: IpAddr, entry: &Entry) -> bool {
         entry.load_balancers().any(|name| self.is_open(address, name))
+    }
+
+    /// Whether the leader records that a node announces the address by BGP against which nothing speaks. What announces
+    /// an address serves it.
+    fn announced_elsewhere(&self, entry: &Entry) -> bool {
+        let Announcing { nodes, first } = &entry.announcing;
+        let is_sound = |name: &Arc<str>| {
+            *name != self.node && self.nodes.get(name).is_none_or(|(node, _)| node.is_sound())
+        };
+        // More nodes announce it than there are that should not: one that is not named is sound. This node is one of
+        // those that should not.
+        let should_not = || self.nodes.values().filter(|(node, _)| !node.is_sound()).count();
+        first.iter().any(is_sound) || (*nodes > first.len() && *nodes > should_not().max(1))
     }
 
     /// Whether another node is certain to serve the address and may announce it.

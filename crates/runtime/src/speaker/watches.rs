@@ -176,7 +176,9 @@ impl Watches<'_> {
                         Seen::Apply(address) => {
                             let text = address.annotations().get(names::ANNOTATION_MOVE_TO);
                             let wish = text.map(|text| Wish::new(text));
-                            (Event::Apply(Object::Address(convert::record(&address)?)), wish)
+                            let announcing = convert::announcing(&address);
+                            let record = convert::record(&address)?;
+                            (Event::Apply(Object::Address(record, announcing)), wish)
                         }
                         Seen::Delete(address) => {
                             let name = address_of_name(&address.name_any())?;

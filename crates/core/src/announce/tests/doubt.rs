@@ -92,6 +92,57 @@ fn behind_an_agent_the_other_speaker_says_whether_it_serves() {
 }
 
 #[test]
+fn without_gossip_the_leader_says_whether_a_sound_node_announces() {
+    let address = || behind("192.0.2.7", "web", "edge");
+    for no in doubtful() {
+        let mut world = world([Object::Node(node("a")), address()]);
+        world.agent("edge", "192.0.2.7", true);
+        world.apply(recorded(address(), 2, &["a", "b"]));
+        assert!(is_announced(&world), "a sound node announces beside others");
+        world.apply(Object::Node(no));
+        assert!(!is_announced(&world), "b announces");
+        assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NodeDoubtful));
+        // What this node does itself changes the record, too.
+        world.apply(recorded(address(), 1, &["b"]));
+        assert!(!is_announced(&world));
+        world.apply(Object::Node(SpeakerNode { cordoned: true, ..node("b") }));
+        assert!(is_announced(&world), "b is doubtful, too");
+        world.apply(Object::Node(node("b")));
+        assert!(!is_announced(&world));
+        world.apply(recorded(address(), 0, &[]));
+        assert!(is_announced(&world), "b does not announce any more");
+        world.apply(recorded(address(), 1, &["a"]));
+        assert!(is_announced(&world), "this node alone does");
+    }
+}
+
+#[test]
+fn a_sound_node_counts_also_when_the_record_does_not_name_it() {
+    let names = ["a", "b", "c", "d", "e"];
+    let cordoned = |name: &&str| Object::Node(SpeakerNode { cordoned: true, ..node(name) });
+    let address = |nodes| recorded(behind("192.0.2.7", "web", "edge"), nodes, &names);
+    let mut world = world(names.iter().map(cordoned).chain([address(5)]));
+    world.agent("edge", "192.0.2.7", true);
+    assert!(is_announced(&world), "all five that announce are cordoned");
+    world.apply(address(6));
+    assert!(!is_announced(&world), "the sixth is not, whichever it is");
+    world.apply(Object::Node(SpeakerNode { ready: false, ..node("f") }));
+    assert!(is_announced(&world), "it may be f");
+}
+
+#[test]
+fn an_excluded_node_offers_on_links_what_the_leader_says_others_announce() {
+    let address = || behind("192.0.2.7", "web", "edge");
+    let both = Advertisement { l2: Some(ByL2::default()), ..by_bgp("all") };
+    let mut world = world([told(both), recorded(address(), 2, &["a", "b"])]);
+    world.agent("edge", "192.0.2.7", true);
+    world.apply(Object::Node(SpeakerNode { excluded: true, ..node("a") }));
+    assert!(!is_announced(&world));
+    let offer = &world.network.offers[&ip("192.0.2.7")];
+    assert!(offer.draining, "{offer:?}");
+}
+
+#[test]
 fn on_links_a_node_that_another_one_replaces_answers_until_the_other_one_does() {
     let address = behind("192.0.2.7", "web", "edge");
     let mut world = World::new([told(by_l2("all")), address, Object::Node(node("b"))]);
@@ -169,5 +220,6 @@ fn events_of_other_nodes_cost_a_sound_node_nothing() {
     world.after(Event::Speaker("b".into(), true));
     world.apply(Object::Node(SpeakerNode { cordoned: true, ..node("b") }));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+    world.apply(recorded(alone("192.0.2.7", "web"), 1, &["b"]));
     assert_eq!(world.machine.visited(), visited);
 }

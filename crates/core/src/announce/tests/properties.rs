@@ -49,6 +49,10 @@ fn object() -> impl Strategy<Value = Object> {
     prop_oneof![
         3 => (address(), name(&SERVICES)).prop_map(|(address, name)| alone(&address, name)),
         3 => (address(), name(&SERVICES)).prop_map(|(it, name)| behind(&it, name, "edge")),
+        2 => (address(), name(&SERVICES), 0..4_usize, subsequence(NODES.to_vec(), 0..=3))
+            .prop_map(|(it, name, more, first)| {
+                recorded(behind(&it, name, "edge"), first.len() + more, &first)
+            }),
         2 => advertisement(),
         1 => (name(&["tor", "spine"]), any::<bool>()).prop_map(|(name, some)| {
             let nodes = some.then(|| selector("name", "a"));
@@ -109,7 +113,7 @@ fn event() -> impl Strategy<Value = Event> {
 fn about(event: &Event) -> String {
     match event {
         Event::Apply(object) => match object {
-            Object::Address(record) => format!("address {}", record.address),
+            Object::Address(record, _) => format!("address {}", record.address),
             Object::Advertisement(it) => format!("advertisement {}", it.name),
             Object::Peer(it) => format!("peer {}", it.name),
             Object::Pool(name, _) => format!("pool {name}"),
@@ -232,7 +236,7 @@ proptest! {
         let (mut agents_only, mut present) = (BTreeMap::new(), BTreeSet::new());
         for event in events {
             match &event {
-                Event::Apply(Object::Address(record)) => {
+                Event::Apply(Object::Address(record, _)) => {
                     let holder = record.content.holders.first();
                     let is_behind = holder.is_some_and(|it| it.load_balancer.is_some());
                     agents_only.insert(record.address, is_behind);
