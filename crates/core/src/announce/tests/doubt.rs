@@ -50,45 +50,66 @@ fn a_speaker_that_leaves_withdraws_and_keeps_what_is_on_the_node() {
     assert_eq!(world.network.held, [(ip("192.0.2.8"), Ports::Unknown)].into());
 }
 
+/// The same with an Advertisement on links beside.
+fn on_links(objects: impl IntoIterator<Item = Object>) -> World {
+    world([told(by_l2("links"))].into_iter().chain(objects))
+}
+
+/// Whether another node should take the address over on the links.
+fn hands_over(world: &World) -> bool {
+    world.network.offers[&ip("192.0.2.7")].draining
+}
+
 #[test]
-fn a_doubtful_node_withdraws_only_while_a_sound_one_serves() {
+fn a_doubtful_node_hands_over_only_while_a_sound_one_serves() {
     for no in doubtful() {
-        let mut world = world([Object::Node(no)]);
-        assert!(is_announced(&world), "no other speaker runs");
+        let mut world = on_links([Object::Node(no)]);
+        assert!(!hands_over(&world), "no other speaker runs");
         world.after(Event::Speaker("b".into(), true));
-        assert!(!is_announced(&world));
-        assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NodeDoubtful));
+        assert!(hands_over(&world));
         world.apply(Object::Node(SpeakerNode { ready: false, ..node("b") }));
-        assert!(is_announced(&world), "the other node is doubtful, too");
+        assert!(!hands_over(&world), "the other node is doubtful, too");
         world.apply(Object::Node(node("b")));
-        assert!(!is_announced(&world));
+        assert!(hands_over(&world));
         world.after(Event::Speaker("b".into(), false));
-        assert!(is_announced(&world));
+        assert!(!hands_over(&world));
     }
 }
 
 #[test]
 fn with_the_policy_local_a_sound_node_without_an_endpoint_does_not_serve() {
     let [no, _] = doubtful();
-    let mut world = world([Object::Node(no), local("web", None), slice("web", &["a"])]);
+    let mut world = on_links([Object::Node(no), local("web", None), slice("web", &["a"])]);
     world.after(Event::Speaker("b".into(), true));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
     world.apply(slice("web", &["a", "b"]));
-    assert!(!is_announced(&world));
+    assert!(hands_over(&world));
 }
 
 #[test]
 fn behind_an_agent_the_other_speaker_says_whether_it_serves() {
     let [no, _] = doubtful();
     let address = behind("192.0.2.7", "web", "edge");
-    let mut world = world([Object::Node(no), address]);
+    let mut world = on_links([Object::Node(no), address]);
     world.agent("edge", "192.0.2.7", true);
     world.after(Event::Speaker("b".into(), true));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
-    assert!(!is_announced(&world));
+    assert!(hands_over(&world));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), false));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
+}
+
+#[test]
+fn a_doubtful_node_keeps_its_routes_while_another_one_serves_on_links_alone() {
+    for no in doubtful() {
+        let mut world = on_links([Object::Node(no)]);
+        world.after(Event::Speaker("b".into(), true));
+        world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+        assert!(hands_over(&world) && is_announced(&world), "b may have no session");
+        world.apply(recorded(alone("192.0.2.7", "web"), 2, &["a", "b"]));
+        assert!(!is_announced(&world));
+    }
 }
 
 #[test]
@@ -175,13 +196,12 @@ fn on_links_a_node_that_another_one_replaces_answers_until_the_other_one_does() 
 }
 
 #[test]
-fn another_node_that_no_advertisement_selects_does_not_announce() {
+fn another_node_that_no_advertisement_selects_takes_nothing_over() {
     let [no, _] = doubtful();
-    let mut here = by_bgp("all");
-    here.nodes = Some(selector("name", "a"));
+    let here = Advertisement { nodes: Some(selector("name", "a")), ..by_l2("links") };
     let mut world = world([Object::Node(no), told(here)]);
     world.after(Event::Speaker("b".into(), true));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
 }
 
 #[test]
