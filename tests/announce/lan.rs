@@ -140,9 +140,15 @@ impl Lan {
     }
 
     pub(crate) fn start_speaker(&mut self, at: usize) {
+        self.start_speaker_with(at, &[]);
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_speaker_with(&mut self, at: usize, more: &[&str]) {
         let node = &self.nodes[at];
         let folder = node.folder.display().to_string();
-        let args = ["--node-name", node.name, "--grace", "5", "--sockets", &folder];
+        let mut args = vec!["--node-name", node.name, "--grace", "5", "--sockets", &folder];
+        args.extend(more);
         let speaker = node.spawn(&self.scratch, "speaker", &args);
         self.nodes[at].speaker = Some(speaker);
     }
@@ -178,9 +184,16 @@ impl Lan {
     /// Attempts to connect, one after another, while something happens. Returns the attempts that failed, and how many
     /// there were. A connection that is made just before a move may be reset by the new owner: that is no lost attempt.
     pub(crate) async fn meanwhile(&self, happens: impl AsyncFnOnce()) -> (Vec<String>, usize) {
+        let attempts = self.attempts();
+        happens().await;
+        tokio::task::spawn_blocking(move || attempts.stop()).await.expect("a task")
+    }
+
+    /// Begins to attempt to connect, one attempt after another.
+    pub(crate) fn attempts(&self) -> Attempts {
         let stop = Arc::new(AtomicBool::new(false));
         let (client, stopped) = (self.client.clone(), stop.clone());
-        let attempts = std::thread::spawn(move || {
+        let thread = std::thread::spawn(move || {
             client.on(|| {
                 let (mut failures, mut count) = (Vec::new(), 0);
                 while !stopped.load(Ordering::Relaxed) {
@@ -190,11 +203,41 @@ impl Lan {
                 (failures, count)
             })
         });
-        happens().await;
-        stop.store(true, Ordering::Relaxed);
-        let done = tokio::task::spawn_blocking(move || attempts.join());
-        done.await.expect("a task").expect("the attempts")
+        Attempts { stop, thread }
     }
+
+    /// A connection of the client that waits for its request.
+    pub(crate) fn hold(&self) -> Held {
+        Held(self.client.on(connected).expect("a connection"))
+    }
+}
+
+/// Attempts of a client.
+pub(crate) struct Attempts {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<(Vec<String>, usize)>,
+}
+
+impl Attempts {
+    /// The attempts that failed, and how many there were.
+    pub(crate) fn stop(self) -> (Vec<String>, usize) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().expect("the attempts")
+    }
+}
+
+/// A connection that is open.
+pub(crate) struct Held(TcpStream);
+
+impl Held {
+    /// Its only request.
+    pub(crate) fn ask(self) -> Result<(), String> {
+        ask(self.0)
+    }
+}
+
+fn connected() -> std::io::Result<TcpStream> {
+    TcpStream::connect_timeout(&SocketAddr::new(VIP, 80), PATIENCE)
 }
 
 impl Drop for Lan {
@@ -215,8 +258,10 @@ impl Drop for Lan {
 /// A request of its own connection.
 fn attempt(patience: Duration) -> Result<(), String> {
     let to = SocketAddr::new(VIP, 80);
-    let mut stream =
-        TcpStream::connect_timeout(&to, patience).map_err(|error| format!("{LOST}: {error}"))?;
+    ask(TcpStream::connect_timeout(&to, patience).map_err(|error| format!("{LOST}: {error}"))?)
+}
+
+fn ask(mut stream: TcpStream) -> Result<(), String> {
     let mut ask = || -> std::io::Result<String> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(b"hello\n")?;

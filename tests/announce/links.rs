@@ -53,8 +53,15 @@ fn an_address_moves_by_hand_without_a_lost_attempt_and_after_a_crash_without_the
         assert_eq!((0..3).map(|at| shows(at).expect("metrics")).sum::<u64>(), 1);
         assert_eq!(shows(owner), Ok(1));
         assert_eq!(lan.nodes[owner].metric("bowline_l2_members"), Ok(2));
-        // A planned end of the owner's speaker is a move, too.
+        // A node that leaves moves what it owns, too.
         let from = lan.owner().expect("an owner");
+        let mut speaker = lan.nodes[from].speaker.take().expect("a speaker");
+        speaker.signal("TERM");
+        assert_eq!(speaker.wait(), Some(0));
+        lan.start_speaker_with(from, &["--withdraw-at-end"]);
+        until("the next speaker has the address", || {
+            yes(lan.nodes[from].metric("bowline_l2_owned_addresses") == Ok(1))
+        });
         let (failures, count) = lan
             .meanwhile(async || {
                 let speaker = lan.nodes[from].speaker.as_ref().expect("a speaker");
@@ -122,5 +129,47 @@ fn an_address_behind_haproxy_is_on_every_node_and_moves_after_a_crash() {
         })
         .await;
         assert_eq!(lan.owner(), Some(now));
+    });
+}
+
+#[test]
+fn an_upgrade_of_all_speakers_loses_no_attempt_and_no_connection() {
+    play(async || {
+        let mut lan =
+            Lan::new(json!({"builtin": {}}), |_| vec!["--driver".to_owned(), "builtin".to_owned()])
+                .await;
+        let owner = owned(&lan).await;
+        let hears = |lan: &Lan, at: usize| {
+            until("the speaker hears the others", || {
+                match lan.nodes[at].metric("bowline_l2_members") {
+                    Ok(2) => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            });
+        };
+        (0..3).for_each(|at| hears(&lan, at));
+        let held: Vec<_> = (0..5).map(|_| lan.hold()).collect();
+        let attempts = lan.attempts();
+        for at in 0..3 {
+            let mut speaker = lan.nodes[at].speaker.take().expect("a speaker");
+            speaker.signal("TERM");
+            assert_eq!(speaker.wait(), Some(0));
+            assert_eq!(lan.owner(), Some(owner));
+            lan.start_speaker(at);
+            hears(&lan, at);
+            until("the owner has its address itself", || {
+                match lan.nodes[owner].metric("bowline_l2_owned_addresses") {
+                    Ok(1) => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            });
+            assert_eq!(lan.owner(), Some(owner), "after the upgrade of {}", lan.nodes[at].name);
+        }
+        let (failures, count) = attempts.stop();
+        assert_eq!(failures, [""; 0], "of {count} attempts");
+        for connection in held {
+            assert_eq!(connection.ask(), Ok(()), "a connection that was open");
+        }
+        println!("three speakers upgraded: {count} attempts, none lost");
     });
 }

@@ -99,8 +99,8 @@ impl Announcer for Network {
         events
     }
 
-    async fn left(&mut self) {
-        self.links.leave();
+    async fn left(&mut self, ending: Ending) {
+        self.links.leave(ending);
         while !self.links.has_left() {
             let Some(said) = self.said.recv().await else { return };
             self.hear(said);

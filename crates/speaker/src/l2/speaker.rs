@@ -103,6 +103,7 @@ enum Command {
     Candidate(IpAddr, Option<Candidate>),
     Move(IpAddr, String),
     Leave,
+    Lend,
 }
 
 /// A running speaker. When it is dropped it stops without a word, as in a crash; see [`Speaker::leave`].
@@ -150,6 +151,12 @@ impl Speaker {
     /// follows; the caller waits for it as long as it likes and then drops this.
     pub fn leave(&self) {
         self.command(Command::Leave);
+    }
+
+    /// This speaker is about to be replaced by another one of this node: another speaker tells who asks where the addresses
+    /// are, and they stay here. News::Left follows, as for [`Speaker::leave`].
+    pub fn lend(&self) {
+        self.command(Command::Lend);
     }
 
     /// What was counted.

@@ -2,6 +2,7 @@
 
 mod orders;
 mod segment;
+mod upgrades;
 
 use super::{Candidate, Interfaces, Owner, PROBE_TIME};
 use crate::l2::frame::{self, Frame, Mac, Question};

@@ -30,6 +30,8 @@ const ROUNDS: usize = 8;
 pub(super) struct Shell {
     me: MemberId,
     name: String,
+    /// Where other speakers reach this one.
+    at: IpAddr,
     socket: UdpSocket,
     changes: Changes,
     links: BTreeMap<u32, Link>,
@@ -83,6 +85,7 @@ impl Shell {
         Ok(Self {
             me,
             name: config.name.clone(),
+            at: config.at.ip(),
             socket,
             changes: Changes::watch()?,
             links: BTreeMap::new(),
@@ -172,6 +175,10 @@ impl Shell {
                     self.leaving = true;
                     self.owners.handle(owners::Event::Leave, now);
                 }
+                Ok(Command::Lend) => {
+                    self.leaving = true;
+                    self.owners.handle(owners::Event::Lend, now);
+                }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -234,7 +241,7 @@ impl Shell {
                 macs.push(link.mac);
             }
         }
-        Profile { name: self.name.clone(), macs }
+        Profile { name: self.name.clone(), macs, at: Some(self.at) }
     }
 
     fn read_datagrams(&mut self, now: Uptime) {
