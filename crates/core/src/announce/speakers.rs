@@ -1,6 +1,7 @@
 //! The leader's view of all speakers, from the reports in their Leases: which sessions with a peer are up, and where an
 //! address is announced. A Lease that is not renewed for its duration counts as gone; that is measured by the
-//! leader's own clock. It costs what a report changes, not what it holds of unchanged addresses.
+//! leader's own clock. When all fall silent at once it is the API that is away, for speakers or for the leader, and not
+//! the speakers: nothing changes then. It costs what a report changes, not what it holds of unchanged addresses.
 
 use crate::clock::Uptime;
 use crate::relist::Missing;
@@ -10,6 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How much longer Leases count when all speakers are silent.
+const ALL_SILENT: Duration = Duration::from_secs(300);
 
 /// A speaker's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,8 +100,10 @@ impl Speakers {
     /// Lets renewals expire.
     pub fn tick(&mut self, now: Uptime) {
         let mut expired = Vec::new();
+        let more = if self.are_all_silent(now) { ALL_SILENT } else { Duration::ZERO };
         for known in self.leases.values_mut() {
-            if known.since.is_some_and(|since| now.saturating_sub(since) > known.lease.lasts) {
+            let lasts = known.lease.lasts + more;
+            if known.since.is_some_and(|since| now.saturating_sub(since) > lasts) {
                 known.since = None;
                 expired.push(known.lease.report.clone());
             }
@@ -105,6 +111,14 @@ impl Speakers {
         for report in expired {
             self.change(report, None);
         }
+    }
+
+    /// Whether several speakers run, and none of them has renewed its Lease for half of its time, which each does several
+    /// times. A single one that is silent may just have crashed.
+    fn are_all_silent(&self, now: Uptime) -> bool {
+        let live = || self.leases.values().filter_map(|it| Some((it.since?, it.lease.lasts)));
+        live().nth(1).is_some()
+            && live().all(|(since, lasts)| now.saturating_sub(since) > lasts / 2)
     }
 
     fn change(&mut self, before: Option<SpeakerReport>, after: Option<SpeakerReport>) {
@@ -245,6 +259,43 @@ mod tests {
         assert_eq!(bgp(&speakers, "192.0.2.1"), [""; 0]);
         speakers.apply("l-a".into(), lease("a", "2", "192.0.2.1", true), at(18));
         assert_eq!(bgp(&speakers, "192.0.2.1"), ["a"]);
+    }
+
+    #[test]
+    fn when_all_fall_silent_at_once_nothing_changes_for_minutes() {
+        let mut speakers = Speakers::default();
+        let nodes = ["a", "b", "c"];
+        let renew = |speakers: &mut Speakers, version: &str, from: u64| {
+            for (number, node) in (0..).zip(nodes) {
+                let lease = lease(node, version, "192.0.2.1", true);
+                // Each at a time of its own.
+                speakers.apply(node.into(), lease, at(from + 2 * number));
+            }
+        };
+        renew(&mut speakers, "1", 0);
+        speakers.take();
+        (5..200).for_each(|second| speakers.tick(at(second)));
+        assert_eq!(speakers.take(), SpeakerNews::default());
+        assert!(speakers.any());
+        renew(&mut speakers, "2", 200);
+        speakers.tick(at(205));
+        assert_eq!(speakers.take(), SpeakerNews::default(), "as if nothing had been");
+        // For good.
+        (206..600).for_each(|second| speakers.tick(at(second)));
+        assert_eq!(speakers.take(), news(&["tor"], &["192.0.2.1"]));
+        assert!(!speakers.any());
+    }
+
+    #[test]
+    fn one_of_several_that_falls_silent_announces_nothing() {
+        let mut speakers = Speakers::default();
+        for second in 0..20_u64 {
+            speakers.apply("l-a".into(), lease("a", "1", "192.0.2.1", true), at(second));
+            let renewed = second.to_string();
+            speakers.apply("l-b".into(), lease("b", &renewed, "192.0.2.1", true), at(second));
+            speakers.tick(at(second));
+        }
+        assert_eq!(bgp(&speakers, "192.0.2.1"), ["b"]);
     }
 
     #[test]
