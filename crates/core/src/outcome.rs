@@ -124,6 +124,8 @@ pub enum Reason {
     SessionsDown,
     /// No node runs a speaker.
     NoSpeaker,
+    /// A host that is no speaker of this cluster claims the address on a link.
+    AddressConflict,
     /// The requester has every address that it requests. No problem: the reason of a condition that is true.
     Assigned,
     /// The requester no longer requests an address, and the one that it had is being released. No problem either.
@@ -134,7 +136,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 59] = [
+    pub const ALL: [Self; 60] = [
         Self::LoadBalancerNotFound,
         Self::LoadBalancerDeleting,
         Self::ClaimNotBound,
@@ -191,6 +193,7 @@ impl Reason {
         Self::NoPeer,
         Self::SessionsDown,
         Self::NoSpeaker,
+        Self::AddressConflict,
         Self::Assigned,
         Self::Released,
         Self::Unknown,

@@ -191,6 +191,11 @@ pub fn of(reason: Reason) -> Option<Remedy> {
              password",
         ),
         NoSpeaker => (Administrator, "run `bowline speaker` on the nodes that should announce"),
+        AddressConflict => (
+            Administrator,
+            "find the host with that Ethernet address and give it another address, or take the address out of the \
+             AddressPool; another cluster on the segment needs a range of its own",
+        ),
         SeatPending | Recording | NamePending | Assigned | Released | Unknown => return None,
     };
     Some(Remedy { owner, what })

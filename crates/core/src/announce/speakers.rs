@@ -49,6 +49,8 @@ pub struct SpeakerNews {
     pub peers: BTreeSet<Arc<str>>,
     /// Addresses that are announced elsewhere, or no longer.
     pub addresses: BTreeSet<IpAddr>,
+    /// Addresses that a host claims which is no speaker, with its Ethernet address, since a node has begun to say so.
+    pub conflicts: BTreeSet<(IpAddr, Arc<str>)>,
 }
 
 /// All speakers.
@@ -58,6 +60,8 @@ pub struct Speakers {
     missing: Missing<Arc<str>>,
     addresses: FxHashMap<IpAddr, AnnouncedBy>,
     peers: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Session>>,
+    /// How many nodes say that this host claims an address.
+    conflicts: BTreeMap<(IpAddr, Arc<str>), usize>,
     news: SpeakerNews,
 }
 
@@ -151,6 +155,26 @@ impl Speakers {
                 self.addresses.remove(address);
             }
         }
+        let claims = |it: &SpeakerReport| -> BTreeSet<(IpAddr, Arc<str>)> {
+            it.links.conflicts.iter().map(|(address, host)| (*address, host.clone())).collect()
+        };
+        let (old, new) = (claims(&before), claims(&after));
+        for claim in new.difference(&old) {
+            let nodes = self.conflicts.entry(claim.clone()).or_default();
+            *nodes += 1;
+            // Each node of the segment sees it: it is told once.
+            if *nodes == 1 {
+                self.news.conflicts.insert(claim.clone());
+            }
+        }
+        for claim in old.difference(&new) {
+            if let Some(nodes) = self.conflicts.get_mut(claim) {
+                *nodes -= 1;
+                if *nodes == 0 {
+                    self.conflicts.remove(claim);
+                }
+            }
+        }
         let peers: BTreeSet<_> = before.sessions.keys().chain(after.sessions.keys()).collect();
         for peer in peers {
             let (old, new) = (before.sessions.get(peer), after.sessions.get(peer));
@@ -221,6 +245,7 @@ mod tests {
         SpeakerNews {
             peers: peers.iter().map(|it| (*it).into()).collect(),
             addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            conflicts: BTreeSet::new(),
         }
     }
 
@@ -259,6 +284,29 @@ mod tests {
         assert_eq!(bgp(&speakers, "192.0.2.1"), [""; 0]);
         speakers.apply("l-a".into(), lease("a", "2", "192.0.2.1", true), at(18));
         assert_eq!(bgp(&speakers, "192.0.2.1"), ["a"]);
+    }
+
+    #[test]
+    fn a_host_that_claims_an_address_is_told_once_for_all_nodes_until_it_is_over() {
+        use crate::report::speaker::OnLinks;
+        let mut speakers = Speakers::default();
+        let mut version = 0;
+        let mut says = |speakers: &mut Speakers, node: &str, host: Option<&str>| {
+            version += 1;
+            let one = lease(node, &version.to_string(), "192.0.2.1", true);
+            let address = "192.0.2.9".parse().unwrap();
+            let conflicts = host.map(|host| (address, host.into())).into_iter().collect();
+            let links = OnLinks { conflicts, ..OnLinks::default() };
+            let report = one.report.clone().map(|it| it.on_links(links));
+            speakers.apply(node.into(), SpeakerLease { report, ..one }, at(version));
+            speakers.take().conflicts.into_iter().map(|it| it.1.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(says(&mut speakers, "a", Some("02::1")), ["02::1"]);
+        assert_eq!(says(&mut speakers, "b", Some("02::1")), [""; 0]);
+        assert_eq!(says(&mut speakers, "a", Some("02::2")), ["02::2"], "another host");
+        assert_eq!(says(&mut speakers, "a", None), [""; 0]);
+        assert_eq!(says(&mut speakers, "b", None), [""; 0]);
+        assert_eq!(says(&mut speakers, "b", Some("02::1")), ["02::1"], "again");
     }
 
     #[test]
