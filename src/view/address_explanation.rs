@@ -23,10 +23,14 @@ pub(crate) struct AddressExplanation {
 }
 
 impl AddressExplanation {
-    /// Of an address, or of the name of its Address object. None: there is no such object.
+    /// Of an address, or of the name of its Address object. None: there is no such object, and no load balancer has it.
     pub(super) fn of(facts: &Facts, name: &str) -> Option<Self> {
         let at: IpAddr = name.parse().ok().or_else(|| address_of_name(name))?;
-        let address = views(&facts.addresses, facts.now).into_iter().find(|it| it.address == at)?;
+        let recorded = views(&facts.addresses, facts.now).into_iter().find(|it| it.address == at);
+        let address = match recorded {
+            Some(address) => address,
+            None => AddressView::own(at, facts.own([at].iter()).remove(&at)?),
+        };
         let announcing = AnnouncingView {
             speakers: facts.announcing.reports.len(),
             addresses: facts.announced(&[at]),

@@ -10,7 +10,9 @@ use bowline_api::load_balancer::Scope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// All pools and addresses.
 #[derive(Debug, PartialEq, Serialize)]
@@ -150,6 +152,29 @@ impl AddressView {
             left: until.map(|until| until.as_second() - now.as_second()),
             holders: object.spec.holders.iter().map(HolderView::of).collect(),
         })
+    }
+}
+
+impl AddressView {
+    /// An address that no Address object records: these load balancers have it as their own.
+    pub(super) fn own(address: IpAddr, load_balancers: BTreeSet<Arc<str>>) -> Self {
+        let holder = |name: Arc<str>| HolderView {
+            kind: HolderKind::LoadBalancer,
+            namespace: String::new(),
+            name: name.to_string(),
+            ports: Vec::new(),
+            key: None,
+            load_balancer: None,
+            uid: String::new(),
+        };
+        Self {
+            address,
+            pool: None,
+            state: AddressState::Active,
+            until: None,
+            left: None,
+            holders: load_balancers.into_iter().map(holder).collect(),
+        }
     }
 }
 

@@ -124,17 +124,21 @@ impl AnnouncementsView {
         for report in &lists.reports {
             addresses.extend(report.by_bgp().map(|(address, _)| address).chain(report.owned()));
         }
-        let addresses = announced(addresses, &lists.reports, &lists.objects());
+        let addresses = announced(addresses, &lists.reports, &lists.objects(), &Own::new());
         let troubles = lists.reports.iter().flat_map(TroubleView::of).collect();
         Self { sessions, addresses, troubles, notes: lists.notes.clone() }
     }
 }
+
+/// Addresses that no Address object records, with the load balancers whose own they are.
+pub(super) type Own = BTreeMap<IpAddr, BTreeSet<Arc<str>>>;
 
 /// Where these addresses are announced. `objects` are those that decide about them.
 pub(super) fn announced(
     addresses: BTreeSet<IpAddr>,
     reports: &[SpeakerReport],
     objects: &[Object],
+    own: &Own,
 ) -> Vec<AnnouncedView> {
     let view = |address| {
         let view = AnnouncedView { address, owner: None, bgp: BTreeMap::new(), problem: None };
@@ -155,7 +159,7 @@ pub(super) fn announced(
     }
     let silent = |it: &AnnouncedView| it.bgp.is_empty() && it.owner.is_none();
     if views.values().any(silent) {
-        let mut nodes: Vec<_> = reports.iter().map(|it| Node::of(it, objects)).collect();
+        let mut nodes: Vec<_> = reports.iter().map(|it| Node::of(it, objects, own)).collect();
         for view in views.values_mut().filter(|it| silent(it)) {
             view.problem = Some(why(view.address, &mut nodes));
         }
@@ -167,20 +171,23 @@ pub(super) fn announced(
 struct Node<'a> {
     report: &'a SpeakerReport,
     machine: announce::Announcements,
+    own: &'a Own,
 }
 
 impl<'a> Node<'a> {
-    fn of(report: &'a SpeakerReport, objects: &[Object]) -> Self {
+    fn of(report: &'a SpeakerReport, objects: &[Object], own: &'a Own) -> Self {
         let mut machine = announce::Announcements::new(report.node.clone());
         objects.iter().cloned().for_each(|object| machine.handle(Event::Apply(object)));
         Kind::ALL.into_iter().for_each(|kind| machine.handle(Event::Done(kind)));
         machine.take();
-        Self { report, machine }
+        Self { report, machine, own }
     }
 
     /// All agents that the speaker hears have this address open, or none.
     fn hear(&mut self, open: Option<IpAddr>) {
-        for agent in &self.report.agents {
+        let own = open.and_then(|address| self.own.get(&address));
+        let has = |agent: &&Arc<str>| own.is_none_or(|of| of.contains(*agent));
+        for agent in self.report.agents.iter().filter(|it| open.is_none() || has(it)) {
             let listening = || Listening { open: true, ..Listening::default() };
             let open = open.map(|address| BTreeMap::from([(address, listening())]));
             self.machine.handle(Event::Agent(agent.clone(), open));
@@ -191,12 +198,26 @@ impl<'a> Node<'a> {
 
     /// Why it does not announce an address.
     fn why(&mut self, address: IpAddr) -> Option<(Option<WhyNot>, Problem)> {
-        let unserved = self.machine.announced(address)?.why;
+        let unserved = match self.machine.announced(address) {
+            Some(it) => it.why,
+            None if self.own.contains_key(&address) => None,
+            None => return None,
+        };
         // What agents have open is known from what their speaker does: where it tells peers, they are open.
         self.hear(Some(address));
-        let served = self.machine.announced(address).and_then(|it| it.why);
+        let served = self.machine.announced(address).map(|it| it.why);
         self.hear(None);
         let node = &self.report.node;
+        let Some(served) = served else {
+            let load_balancers: Vec<_> =
+                self.own.get(&address).into_iter().flatten().map(|it| quote(it)).collect();
+            let message = format!(
+                "node {} does not serve {address}: no agent of load balancer {} on it has the address",
+                quote(node),
+                load_balancers.join(", ")
+            );
+            return Some((Some(WhyNot::NotServed), Problem::new(Reason::NotServed, message)));
+        };
         Some(match (served, unserved) {
             (Some((why, problem)), _) => (Some(why), problem),
             (None, _) if self.report.tells(address) => {
@@ -226,7 +247,10 @@ impl AnnouncementLists {
 
     /// All that decides about announcements.
     pub(super) fn objects(&self) -> Vec<Object> {
-        let addresses = self.addresses.iter().filter_map(convert::record).map(Object::Address);
+        let addresses = self
+            .addresses
+            .iter()
+            .filter_map(|it| Some(Object::Address(convert::record(it)?, convert::announcing(it))));
         let advertisements = self
             .advertisements
             .iter()

@@ -29,9 +29,10 @@ impl AnnouncingView {
         let addresses: Vec<_> = addresses.into_iter().collect();
         let mut views = facts.announced(&addresses);
         // An address of no pool may be one that the machines have by themselves.
-        views.retain(|view| {
-            let has_pool = facts.address(view.address).is_some_and(|it| it.spec.pool.is_some());
-            has_pool || view.problem.as_ref().is_none_or(|it| it.reason != Reason::NotAdvertised)
+        views.retain(|view| match facts.address(view.address) {
+            Some(it) if it.spec.pool.is_some() => true,
+            Some(_) => view.problem.as_ref().is_none_or(|it| it.reason != Reason::NotAdvertised),
+            None => view.problem.is_none(),
         });
         let speakers = facts.announcing.reports.len();
         (!views.is_empty()).then_some(Self { speakers, addresses: views })

@@ -3,6 +3,7 @@
 
 mod addresses;
 mod clocks;
+pub(super) mod ip_mode;
 mod kinds;
 mod processes;
 mod rights;
@@ -14,6 +15,7 @@ use super::{View, doctor_text};
 use addresses::{addresses, pools};
 use bowline_api::AddressPool;
 use clocks::clocks;
+use ip_mode::ip_mode;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
@@ -101,6 +103,7 @@ pub(super) enum Check {
     Pools,
     Addresses,
     Speakers,
+    IpMode,
     Clocks,
 }
 
@@ -160,6 +163,7 @@ impl Diagnosis {
                     known(Check::Speakers, &[leases, advertisements, peers, balancers], &|| {
                         speakers(facts, &installation.leases, installation.now)
                     }),
+                    known(Check::IpMode, &["nodes", "addresses.bowline.dev"], &|| ip_mode(facts)),
                 ];
                 checks.extend(results.into_iter().flatten());
                 notes.clone_from(&facts.notes);

@@ -11,6 +11,7 @@ pub(super) use announcing::Announcing;
 pub(super) use processes::{Agent, Agents, Holder};
 pub(super) use recorded::Recorded;
 
+use super::doctor::ip_mode::Carriers;
 use super::list::Lists;
 use super::pooled::{Pooled, Told};
 use super::words::Certificate;
@@ -47,6 +48,8 @@ pub(crate) struct Facts {
     pub(super) controller: Option<Holder>,
     pub(super) slices: Vec<objects::Slice>,
     pub(super) nodes: Vec<objects::Node>,
+    /// What carries connections to addresses on the nodes.
+    pub(super) carriers: Carriers,
     pub(super) addresses: Vec<Address>,
     pub(super) announcing: Announcing,
     /// The decisions about addresses. None: pools cannot be read.
@@ -108,6 +111,7 @@ impl Facts {
             knows_secrets: lists.secrets.is_some(),
             slices: lists.slices.iter().map(convert::slice).collect(),
             nodes: lists.nodes.iter().map(convert::node).collect(),
+            carriers: Carriers::of(&lists.nodes),
             addresses: lists.addresses,
             pooled,
             claims: by_key(lists.claims, |it| key(&it.metadata.namespace, &it.metadata.name)),

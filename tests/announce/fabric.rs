@@ -96,8 +96,9 @@ impl Fabric {
             bgpd.push(format!("neighbor {address} passive"));
         }
         if bfd {
-            // A node has one BFD session with a router: packets to its other address would be taken for that one's.
-            bgpd.extend(nodes.iter().map(|node| format!("neighbor {} bfd", node.address())));
+            // The router says Down to the address of a node that no session uses.
+            let all = nodes.iter().flat_map(|node| [node.address(), node.second()]);
+            bgpd.extend(all.map(|address| format!("neighbor {address} bfd")));
         }
         let family = ["address-family ipv4 unicast", "maximum-paths 16", "exit-address-family"];
         bgpd.extend(family.map(str::to_owned));

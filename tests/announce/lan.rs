@@ -192,9 +192,15 @@ impl Lan {
     }
 
     pub(crate) fn start_speaker(&mut self, at: usize) {
+        self.start_speaker_with(at, &[]);
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_speaker_with(&mut self, at: usize, more: &[&str]) {
         let node = &self.nodes[at];
         let folder = node.folder.display().to_string();
-        let args = ["--node-name", node.name, "--grace", "5", "--sockets", &folder];
+        let mut args = vec!["--node-name", node.name, "--grace", "5", "--sockets", &folder];
+        args.extend(more);
         let speaker = node.spawn(&self.scratch, "speaker", &args);
         self.nodes[at].speaker = Some(speaker);
     }
@@ -240,6 +246,13 @@ impl Lan {
         self.nodes.iter().position(|node| mac(node.number) == owner)
     }
 
+    /// Ends the speaker of a node, as an upgrade does.
+    pub(crate) fn end_speaker(&mut self, at: usize) {
+        let mut speaker = self.nodes[at].speaker.take().expect("a speaker");
+        speaker.signal("TERM");
+        assert_eq!(speaker.wait(), Some(0));
+    }
+
     /// Ends the speaker of a node without a word.
     pub(crate) fn kill_speaker(&mut self, at: usize) {
         self.nodes[at].speaker.take().expect("a speaker").kill();
@@ -248,12 +261,22 @@ impl Lan {
     /// Lets clients connect, one connection after another, while something happens. No attempt to connect may be lost. A
     /// connection that is made just before a move may be reset by the new owner: that is no lost attempt.
     pub(crate) async fn without_a_lost_attempt(&self, happens: impl AsyncFnOnce()) {
-        let clients = Clients::start(&self.client, self.to(), 2);
+        let clients = self.clients();
         clients.go_on();
         happens().await;
         clients.go_on();
         let seen = clients.stop();
         assert_eq!(seen.lost_attempts(), [], "{} were answered", seen.total());
+    }
+
+    /// Clients that connect, one connection after another, until they are stopped.
+    pub(crate) fn clients(&self) -> Clients {
+        Clients::start(&self.client, self.to(), 2)
+    }
+
+    /// A connection of the client that stays open.
+    pub(crate) fn hold(&self) -> Session {
+        Session::open(&self.client, self.to()).expect("a connection")
     }
 }
 

@@ -35,6 +35,14 @@ async fn owned(lan: &Lan) -> usize {
     eventually("one node owns the address", || async { lan.owner().ok_or("none".to_owned()) }).await
 }
 
+/// Waits until the speaker of a node owns the address, and no other one stands in for it.
+fn has_it_itself(lan: &Lan, at: usize) {
+    until("the owner has its address itself", || {
+        let owned = lan.nodes[at].metric("bowline_l2_owned_addresses")?;
+        if owned == 1 { Ok(()) } else { Err(format!("{owned} addresses")) }
+    });
+}
+
 /// Waits until another node than this one owns the address, and the client is served there.
 fn moves_away(lan: &Lan, from: usize) {
     until("another owner", || yes(lan.owner() != Some(from) && lan.reaches().is_ok()));
@@ -65,8 +73,12 @@ async fn moves_and_crashes(family: Family) {
     let shows = |at: usize| lan.nodes[at].metric("bowline_l2_owned_addresses");
     assert_eq!((0..3).map(|at| shows(at).expect("metrics")).sum::<u64>(), 1);
     assert_eq!(shows(owner), Ok(1));
-    // A planned end of the owner's speaker is a move, too.
+    // A node that leaves moves what it owns, too.
     let from = lan.owner().expect("an owner");
+    lan.end_speaker(from);
+    lan.start_speaker_with(from, &["--withdraw-at-end"]);
+    has_it_itself(&lan, from);
+    all_are_heard(&lan);
     lan.without_a_lost_attempt(async || {
         let speaker = lan.nodes[from].speaker.as_ref().expect("a speaker");
         speaker.signal("TERM");
@@ -166,4 +178,39 @@ fn an_address_behind_haproxy_is_on_every_node_and_moves_after_a_crash() {
 #[test]
 fn an_ipv6_address_behind_nginx_is_on_every_node_and_moves_after_a_crash() {
     play(async || on_every_node(Family::V6, "Nginx", "nginx").await);
+}
+
+async fn upgraded(family: Family) {
+    let builtin = |_: &_| vec!["--driver".to_owned(), "builtin".to_owned()];
+    let mut lan = Lan::new(family, json!({"builtin": {}}), builtin).await;
+    let owner = owned(&lan).await;
+    all_are_heard(&lan);
+    let held: Vec<_> = (0..5).map(|_| lan.hold()).collect();
+    let clients = lan.clients();
+    clients.go_on();
+    for at in 0..3 {
+        lan.end_speaker(at);
+        assert_eq!(lan.owner(), Some(owner));
+        lan.start_speaker(at);
+        all_are_heard(&lan);
+        has_it_itself(&lan, owner);
+        clients.go_on();
+        assert_eq!(lan.owner(), Some(owner), "after the upgrade of {}", lan.nodes[at].name);
+    }
+    let seen = clients.stop();
+    assert_eq!(seen.lost_attempts(), [], "{} were answered", seen.total());
+    for mut connection in held {
+        assert_eq!(connection.ask().as_deref(), Ok("served"), "a connection that was open");
+    }
+    println!("three speakers upgraded: {} requests, no attempt lost", seen.total());
+}
+
+#[test]
+fn an_upgrade_of_all_speakers_loses_no_attempt_and_no_connection() {
+    play(async || upgraded(Family::V4).await);
+}
+
+#[test]
+fn an_upgrade_of_all_speakers_loses_no_attempt_and_no_connection_over_ipv6() {
+    play(async || upgraded(Family::V6).await);
 }

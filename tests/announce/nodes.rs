@@ -298,6 +298,44 @@ fn a_drained_node_is_left_without_a_lost_connection_attempt() {
     });
 }
 
+/// Speakers that announce by BGP alone take no part in gossip. A cordoned one withdraws while another node announces, and its
+/// speaker runs on. When every node is cordoned, all announce again.
+#[test]
+fn a_cordoned_node_withdraws_while_others_announce_and_loses_no_connection_attempt() {
+    play(async || {
+        let nodes = Nodes::builtin(Fabric::new(&NAMES), json!({})).await;
+        // The leader knows of all of them.
+        nodes.site.recorded(VIP, &NAMES).await;
+        let routes = nodes.fabric.watch();
+        let clients = nodes.clients();
+        clients.go_on();
+        nodes.site.cordon("a", true).await;
+        nodes.fabric.leads(VIP, &["b", "c"]).await;
+        nodes.site.recorded(VIP, &["b", "c"]).await;
+        clients.go_on();
+        nodes.site.cordon("b", true).await;
+        nodes.fabric.leads(VIP, &["c"]).await;
+        nodes.site.recorded(VIP, &["c"]).await;
+        clients.go_on();
+        nodes.site.cordon("c", true).await;
+        nodes.fabric.leads(VIP, &NAMES).await;
+        clients.go_on();
+        for name in NAMES {
+            nodes.site.cordon(name, false).await;
+        }
+        nodes.fabric.leads(VIP, &NAMES).await;
+        clients.go_on();
+        let seen = clients.stop();
+        assert_eq!(seen.lost_attempts(), []);
+        let changes = routes.changes(VIP);
+        let gone: Vec<_> = changes.iter().filter(|it| it.contains("Deleted")).collect();
+        assert_eq!(gone, Vec::<&String>::new(), "a path was there all the time");
+        // A plain router moves what is under way, too: at each change at most the request that each client had open.
+        assert!(seen.failures.len() <= 2 * changes.len(), "{:?}", seen.failures);
+        println!("{} requests, {} under way moved", seen.total(), seen.failures.len());
+    });
+}
+
 /// The router sends nothing to a node that crashed, and then no request fails.
 async fn a_crash_is_noticed(nodes: &mut Nodes, how: &str) {
     let node = &nodes.fabric.nodes[0];

@@ -102,6 +102,21 @@ impl Site {
         self.cluster.http(call).await.expect(200);
     }
 
+    /// No new Pods may be placed on a node, or they may.
+    pub(crate) async fn cordon(&self, name: &str, cordoned: bool) {
+        let spec = json!({"spec": {"unschedulable": cordoned}}).to_string();
+        let call = Call::new("PATCH", path("Node", "", name));
+        self.cluster.http(call.body("application/merge-patch+json", spec)).await.expect(200);
+    }
+
+    /// Waits until the leader records that these nodes announce an address by BGP.
+    pub(crate) async fn recorded(&self, address: &str, nodes: &[&str]) {
+        self.shows("Address", "", address, "the leader records the nodes", |it| {
+            it["status"]["announcedBy"]["firstBGPNodes"] == json!(nodes)
+        })
+        .await;
+    }
+
     /// The speaker of a node that is a machine of its own. It is not waited for: its endpoint is on that machine.
     pub(crate) fn speaker_on(&self, machine: &Machine, node: &str, kubeconfig: &Path) -> Bowline {
         let sockets = self.scratch.path().join(node);

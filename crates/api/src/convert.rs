@@ -41,7 +41,7 @@ pub use node::node;
 pub use secret::{TYPE_TLS, certificates, certificates_data, rooms, rooms_text, tls_secret};
 pub use service::service;
 pub use slice::{LABEL_SERVICE_NAME, slice};
-pub use speaker::{announced_service, pool_labels, speaker_node};
+pub use speaker::{announced_service, announcing, pool_labels, speaker_node};
 
 #[cfg(doc)]
 use bowline_core::outcome::Problem;

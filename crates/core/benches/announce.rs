@@ -4,8 +4,8 @@
 use bowline_core::ObjectKey;
 use bowline_core::addresses::{AddressState, Content, Holder, HolderKind, HolderRef, Record};
 use bowline_core::announce::{
-    Advertisement, AnnouncedService, Announcements, ByBgp, ByL2, Covers, Event, Kind, Object, Peer,
-    PeerAsn, PeerTarget,
+    Advertisement, AnnouncedService, Announcements, Announcing, ByBgp, ByL2, Covers, Event, Kind,
+    Object, Peer, PeerAsn, PeerTarget,
 };
 use bowline_core::objects::{Endpoint, Slice, Version};
 use std::error::Error;
@@ -102,7 +102,7 @@ fn of_service(number: u32) -> [Object; 3] {
     let address = IpAddr::from(Ipv4Addr::from(0x0a00_0000 + number));
     let record = Record { address, version: Version("1".into()), content };
     [
-        Object::Address(record),
+        Object::Address(record, Announcing::default()),
         Object::Service(key, AnnouncedService::default()),
         slice(number, true),
     ]

@@ -30,11 +30,12 @@ mod why;
 pub use advertisement::{Advertisement, ByBgp, ByL2, Covers, Lengths};
 pub use community::{Community, NotACommunity};
 pub use event::{
-    AnnouncedService, Candidate, Effect, Event, Kind, Listening, Name, Object, Ports, SpeakerNode,
+    AnnouncedService, Announcing, Candidate, Effect, Event, Kind, Listening, Name, Object, Ports,
+    SpeakerNode,
 };
 pub use machine::{Announced, Announcements};
 pub use moves::{Moves, Wish};
 pub use peer::{Bfd, Peer, PeerAsn, PeerTarget};
 pub use route::Route;
-pub use speakers::{AnnouncedBy, SpeakerLease, SpeakerNews, Speakers};
+pub use speakers::{AnnouncedBy, SpeakerLease, SpeakerNews, Speakers, conflict};
 pub use why::WhyNot;

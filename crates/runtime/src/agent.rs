@@ -47,6 +47,7 @@ use reporter::Reporter;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tally::Tally;
 use tokio::sync::{self, mpsc};
@@ -124,11 +125,13 @@ async fn serve<D: Driver>(
         reports_in.clone().run(reports.clone(), place.clone(), works)
     });
     let (open, opened) = sync::watch::channel(None);
+    let hears = Arc::<AtomicBool>::default();
+    let heard_by = hears.clone();
     if let Some(folder) = options.sockets.clone() {
         let name: Arc<str> = options.load_balancer.as_str().into();
         tasks.keep(format!("what is open of load balancer {name}"), move |works| {
             works.now();
-            open::tell(folder.clone(), name.clone(), opened.clone())
+            open::tell(folder.clone(), name.clone(), opened.clone(), heard_by.clone())
         });
     }
     let resolver = Resolver::with(options.members.clone()).bounded(driver.most_listeners());
@@ -143,6 +146,9 @@ async fn serve<D: Driver>(
         health: Health::default(),
         report,
         open,
+        hears,
+        parting: options.parting,
+        parted: None,
         follows_nodes: false,
         backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(30)),
         wrong: None,
@@ -202,6 +208,11 @@ struct Agent<D> {
     report: sync::watch::Sender<Said>,
     /// What the speaker of the node is told.
     open: sync::watch::Sender<open::Addresses>,
+    /// Whether a speaker hears it.
+    hears: Arc<AtomicBool>,
+    parting: Duration,
+    /// When the agent waited last for the speaker to withdraw.
+    parted: Option<Instant>,
     follows_nodes: bool,
     backoff: Backoff,
     /// Why a Plan is refused as a whole, as it was last told.
@@ -388,6 +399,7 @@ impl<D: Driver> Agent<D> {
         if update.complete {
             self.memory.complete(&mut update, self.resolver.missing_certificates());
         }
+        self.part(&update).await;
         let begun = Instant::now();
         let result = self.driver.apply(&update).await;
         metrics.took(Phase::Apply, begun.elapsed());
@@ -417,6 +429,27 @@ impl<D: Driver> Agent<D> {
                 Ok(Some(wait))
             }
         }
+    }
+
+    /// Lets the speaker withdraw the addresses that this update takes away before their listeners close. Other changes wait
+    /// meanwhile, so it does not happen again at once: addresses that come and go all the time hold up nobody else.
+    async fn part(&mut self, update: &Update) {
+        let soon = |at: Instant| at.elapsed() < self.parting * 8;
+        if !self.hears.load(Ordering::Relaxed) || self.parted.is_some_and(soon) {
+            return;
+        }
+        let leaving = self.tally.leaving(update);
+        let said = self.open.borrow().clone();
+        let Some(said) = said.filter(|_| !leaving.is_empty()) else { return };
+        let mut now = (*said).clone();
+        for address in &leaving {
+            if let Some(listening) = now.get_mut(address) {
+                listening.open = false;
+            }
+        }
+        self.open.send_replace(Some(now.into()));
+        tokio::time::sleep(self.parting).await;
+        self.parted = Some(Instant::now());
     }
 
     /// All that is served, with the kept certificates that the API has not delivered yet.

@@ -156,6 +156,8 @@ pub struct AgentOptions {
     pub uid: Option<String>,
     /// The folder of the socket at which the speaker of this node hears what is open. None: nobody is told.
     pub sockets: Option<PathBuf>,
+    /// How long routers and other nodes have to learn that an address goes, before its listeners close.
+    pub parting: Duration,
     /// The node on which it runs. None: it is not known.
     pub node: Option<String>,
     /// What it runs. It serves no load balancer that needs something else. None: whatever the load balancer needs.
@@ -163,6 +165,9 @@ pub struct AgentOptions {
 }
 
 impl AgentOptions {
+    /// How long a withdrawal takes to reach the routers near by.
+    pub const PARTING: Duration = Duration::from_millis(250);
+
     /// Options for the agent of a load balancer, with defaults.
     pub fn new(load_balancer: impl Into<String>) -> Self {
         Self {
@@ -177,6 +182,7 @@ impl AgentOptions {
             cluster: None,
             uid: None,
             sockets: None,
+            parting: Self::PARTING,
             node: None,
             carrier: None,
             members: MemberRules::default(),

@@ -165,7 +165,8 @@ pub async fn run<A: Announcer>(
         if !is_ready && speaker.machine.is_synced() {
             is_ready = true;
             speaker.gauges.synced();
-            speaker.report_soon();
+            // Sessions come up, and agents say what is open. An earlier report would say that all this is gone.
+            speaker.reports_at = Some(Instant::now() + AGENTS_COME);
             context.readiness.reached(first_view);
         }
         // Speakers at addresses of Nodes find each other. The others are found by their Leases.
@@ -291,7 +292,7 @@ impl<A: Announcer> Speaker<A> {
     /// The wish that is to be carried out now.
     fn wished(&mut self, event: &Event, wish: Option<Wish>) -> Option<(IpAddr, Wish)> {
         let address = match event {
-            Event::Apply(Object::Address(record)) => record.address,
+            Event::Apply(Object::Address(record, _)) => record.address,
             Event::Delete(Name::Address(address)) => *address,
             Event::Done(Kind::Address) => {
                 self.moves.listed();
@@ -322,8 +323,11 @@ impl<A: Announcer> Speaker<A> {
         self.gossip.is_some() || self.machine.reached_at().is_none_or(<[_]>::is_empty)
     }
 
+    /// The first report is not sooner than that.
     fn report_soon(&mut self) {
-        self.reports_at.get_or_insert_with(|| Instant::now() + PAUSE);
+        if self.machine.is_synced() {
+            self.reports_at.get_or_insert_with(|| Instant::now() + PAUSE);
+        }
     }
 
     /// When the next thing is due.
@@ -358,6 +362,7 @@ impl<A: Announcer> Speaker<A> {
     /// A speaker that only makes place for the next one leaves the routes with the routers.
     async fn end(mut self, options: &SpeakerOptions, reporter: reporter::Reporter) {
         let leaves = options.leaves || self.machine.leaves();
+        let ending = if leaves { Ending::Leave } else { Ending::Upgrade };
         if leaves {
             self.machine.handle(Event::Leave);
             let effects = self.machine.take();
@@ -367,15 +372,15 @@ impl<A: Announcer> Speaker<A> {
                 tracing::info!(grace = %in_words(options.grace), "withdrawn; waiting until traffic has gone");
             }
             let grace = if withdraws { options.grace } else { Duration::ZERO };
-            let left = tokio::time::timeout(options.grace.max(HANDOVER), self.announcer.left());
+            let left =
+                tokio::time::timeout(options.grace.max(HANDOVER), self.announcer.left(ending));
             let _ = tokio::join!(tokio::time::sleep(grace), left);
         } else {
-            // The next speaker of this node starts as any other one: what it owned has other owners by then.
-            let _ = tokio::time::timeout(HANDOVER, self.announcer.left()).await;
-            let last = self.report.borrow().clone().owning_nothing();
+            let _ = tokio::time::timeout(HANDOVER, self.announcer.left(ending)).await;
+            // What it lent stays here, as routes with routers do.
+            let last = self.report.borrow().clone().owning(self.announcer.owned());
             let _ = tokio::time::timeout(RELEASE, reporter.last(&last)).await;
         }
-        let ending = if leaves { Ending::Leave } else { Ending::Upgrade };
         self.announcer.stop(ending).await;
         if leaves {
             let _ = tokio::time::timeout(RELEASE, reporter.release()).await;

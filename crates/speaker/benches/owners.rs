@@ -113,7 +113,7 @@ impl Speaker {
             for number in 0..self.addresses {
                 self.owners.handle(Event::Said(id(node), address(number), eligible()), self.now);
             }
-            let profile = Profile { name: format!("node-{node}"), macs: vec![] };
+            let profile = Profile { name: format!("node-{node}"), macs: vec![], at: None };
             self.owners.handle(Event::Up(id(node), profile), self.now);
         }
         for number in 0..self.addresses {

@@ -19,6 +19,7 @@ use segment::{Segment, V4, V6, v4, within};
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -103,6 +104,59 @@ fn each_side_of_a_split_has_one_owner_and_the_whole_has_one_again() {
 #[test]
 fn each_side_of_a_split_has_one_owner_also_without_gossip() {
     split_and_heal(true);
+}
+
+/// The speakers of all nodes are replaced, one after another. Every frame that arrives at a client says that the addresses
+/// are where they were.
+#[test]
+fn replaced_speakers_keep_their_addresses_and_no_question_gets_two_answers() {
+    let mut segment = Segment::started();
+    let peers = segment.peers();
+    let places = [V4, V6].map(|it| segment.owner(it).expect("one owner"));
+    let macs = places.map(|at| segment.nodes[at].host.mac);
+    let (asker, stop) = (segment.clients[1].clone(), AtomicBool::new(false));
+    let asked = std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut answers = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                answers.push([V4, V6].map(|it| asker.ask(it)));
+            }
+            answers
+        });
+        for at in 0..segment.nodes.len() {
+            segment.nodes[at].speaker().lend();
+            segment.nodes[at]
+                .news
+                .wait("the addresses are lent", |told| told.contains(&News::Left).then_some(()));
+            segment.nodes[at].speaker = None;
+            for (address, mac) in [V4, V6].into_iter().zip(macs) {
+                within(4 * SECOND, "another node answers, and names the owner", || {
+                    segment.clients[0].ask(address) == [mac]
+                });
+            }
+            segment.nodes[at].speak(b"a key of the test", &peers);
+            for (address, place) in [V4, V6].into_iter().zip(places) {
+                let owner = segment.nodes[place].name.clone();
+                let owner = if place == at { Owner::Me } else { Owner::Member(owner) };
+                within(10 * SECOND, "the speaker knows the owner", || {
+                    segment.nodes[at].owner_of(address) == Some(owner.clone())
+                });
+            }
+            within(10 * SECOND, "the speaker answers itself again", || {
+                let owned = places.iter().filter(|it| **it == at).count() as u64;
+                segment.nodes[at].speaker().counts().owned == owned
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        asking.join().expect("the client")
+    });
+    for answers in &asked {
+        for (answers, mac) in answers.iter().zip(macs) {
+            assert!(answers.is_empty() || *answers == [mac], "{answers:?}, and not {mac} alone");
+        }
+    }
+    let silent = asked.iter().flatten().filter(|it| it.is_empty()).count();
+    println!("{} questions, {silent} without an answer at once", 2 * asked.len());
 }
 
 #[test]

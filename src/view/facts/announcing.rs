@@ -1,7 +1,7 @@
 //! What decides about announcements, and what speakers report. Pure.
 
 use super::Facts;
-use crate::view::announcements::{AnnouncedView, announced};
+use crate::view::announcements::{AnnouncedView, Own, announced};
 use crate::view::list::Lists;
 use bowline_api::address::address_of_name;
 use bowline_api::{Address, Advertisement, BGPPeer, convert};
@@ -63,9 +63,10 @@ impl Facts {
             .find(|it| it.metadata.name.as_deref().and_then(address_of_name) == Some(address))
     }
 
-    /// Where these addresses are announced, of those that an Address object records.
+    /// Where these addresses are announced, of those that an Address object records or a load balancer has as its own.
     pub(in crate::view) fn announced(&self, addresses: &[IpAddr]) -> Vec<AnnouncedView> {
         let recorded: Vec<_> = addresses.iter().filter_map(|it| self.address(*it)).collect();
+        let own = self.own(addresses.iter().filter(|it| self.address(**it).is_none()));
         let records: Vec<_> = recorded.iter().filter_map(|it| convert::record(it)).collect();
         let holders = records.iter().flat_map(|it| &it.content.holders);
         let keys: BTreeSet<&ObjectKey> = holders.map(|it| &it.holder.key).collect();
@@ -83,10 +84,24 @@ impl Facts {
             })
         };
         let slices = self.slices.iter().filter(concerns).cloned().map(Object::Slice);
-        let at: BTreeSet<_> = records.iter().map(|it| it.address).collect();
-        let addresses = records.iter().cloned().map(Object::Address);
+        let mut at: BTreeSet<_> = records.iter().map(|it| it.address).collect();
+        let addresses = recorded
+            .iter()
+            .filter_map(|it| Some(Object::Address(convert::record(it)?, convert::announcing(it))));
         let objects: Vec<_> =
             addresses.chain(self.announcing.objects()).chain(services).chain(slices).collect();
-        announced(at, &self.announcing.reports, &objects)
+        at.extend(own.keys());
+        announced(at, &self.announcing.reports, &objects, &own)
+    }
+
+    /// Those of these addresses that a load balancer has as its own, with the load balancers.
+    pub(in crate::view) fn own<'a>(&self, addresses: impl Iterator<Item = &'a IpAddr>) -> Own {
+        let usable = addresses.filter(|it| !it.is_loopback() && !it.is_unspecified());
+        let of = |address: &IpAddr| {
+            let all = self.load_balancers.iter();
+            let has = all.filter(|(_, it)| it.spec.addresses.contains(address));
+            (*address, has.map(|(name, _)| name.as_str().into()).collect::<BTreeSet<Arc<str>>>())
+        };
+        usable.map(of).filter(|(_, load_balancers)| !load_balancers.is_empty()).collect()
     }
 }

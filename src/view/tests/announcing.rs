@@ -140,6 +140,53 @@ fn the_address_of_a_load_balancer_is_announced_where_its_agent_says_that_it_is_o
 }
 
 #[test]
+fn the_own_address_of_a_load_balancer_is_explained_without_an_address_object() {
+    let own = |agents: &[&str], told: &[&str]| {
+        let mut lists = carried(agents, told);
+        lists.addresses.clear();
+        lists.advertisements[0] = kind("Advertisement", "all", json!({"bgp": {}}));
+        joined(&explained(lists, Subject::Address, "", AT))
+    };
+    let open = own(&["local"], &[AT]);
+    assert!(open.contains("Held by LoadBalancer local"), "{open}");
+    assert!(open.contains("Announced by node a, by BGP to tor"), "{open}");
+    let without_agent = own(&[], &[]);
+    let why =
+        "- NotServed: node \"a\" does not serve 203.0.113.2: no agent of load balancer \"local\"";
+    assert!(without_agent.contains(why), "{without_agent}");
+    let of_another = own(&["other"], &[]);
+    assert!(of_another.contains(why), "{of_another}");
+}
+
+#[test]
+fn doctor_finds_kube_proxies_that_do_not_know_ip_mode() {
+    let with = |version: &str, reason: &str| {
+        installed(Some(speaker(true, &[], &[])), |lists| {
+            let mut holder = holder("hello", None);
+            holder["loadBalancer"] = json!("local");
+            lists.addresses = vec![address(AT, "public", json!([holder]), json!({}))];
+            lists.nodes = vec![object(json!({
+                "metadata": {"name": "a"},
+                "status": {
+                    "nodeInfo": {
+                        "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                        "kubeProxyVersion": version, "kubeletVersion": version, "machineID": "",
+                        "operatingSystem": "", "osImage": "", "systemUUID": "",
+                    },
+                    "conditions": [{"type": "NetworkUnavailable", "status": "False", "reason": reason}],
+                },
+            }))];
+        })
+    };
+    let said = "IpMode kube-proxy before 1.30 does not know ipMode: Proxy, on node a";
+    finds(&with("v1.29.9", ""), said, "connections of Pods and nodes there");
+    let new = joined(&wrong(&with("v1.31.0", "")));
+    assert!(new.contains("ok IpMode the kube-proxies are of 1.30"), "{new}");
+    let cilium = joined(&wrong(&with("v1.31.0", "CiliumIsUp")));
+    assert!(cilium.contains("IpMode Cilium runs on node a"), "{cilium}");
+}
+
+#[test]
 fn a_load_balancer_says_who_announces_it_where_an_advertisement_names_it_or_a_node_announces_it() {
     let of = |lists: Lists| joined(&explained(lists, Subject::LoadBalancer, "", "local"));
     let open = of(carried(&["local"], &[AT]));

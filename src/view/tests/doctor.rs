@@ -76,6 +76,7 @@ ok     Versions   all are of 0.1.0+abc
 ok     Pools      1 AddressPool, none overlap
 ok     Addresses  1 address on load balancers, all with a live agent
 ok     Speakers   none runs, and no Advertisement asks for one
+ok     IpMode     the kube-proxies are of 1.30 or later, as far as Nodes tell
 ok     Clocks     they agree, as far as Leases show
 
 Nothing is wrong.

@@ -1,10 +1,11 @@
 //! Nodes, Services and AddressPools, as far as announcing depends on them.
 
 use super::read::{deleting, key, name};
+use crate::address::Address;
 use crate::address_pool::AddressPool;
 use bowline_core::ObjectKey;
 use bowline_core::addresses::Labels;
-use bowline_core::announce::{AnnouncedService, SpeakerNode};
+use bowline_core::announce::{AnnouncedService, Announcing, SpeakerNode};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::net::IpAddr;
@@ -48,6 +49,15 @@ fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let status = node.status.as_ref();
     let all = status.and_then(|status| status.addresses.as_ref()).into_iter().flatten();
     all.filter(|it| it.type_ == "InternalIP").filter_map(|it| it.address.parse().ok()).collect()
+}
+
+/// Where the status of an Address says that it is announced.
+pub fn announcing(address: &Address) -> Announcing {
+    let by = address.status.as_ref().and_then(|it| it.announced_by.as_ref());
+    by.map_or_else(Announcing::default, |by| Announcing {
+        nodes: usize::try_from(by.bgp_nodes).unwrap_or(0),
+        first: by.first_bgp_nodes.iter().map(|it| it.as_str().into()).collect(),
+    })
 }
 
 /// A Service, as the speaker gets it.

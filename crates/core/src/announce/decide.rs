@@ -1,7 +1,7 @@
 //! The decision for one address on this node: whether the node holds it, announces it, and how. It reads the machine's
 //! indexes and changes nothing.
 
-use super::event::{Candidate, Ports, SpeakerNode};
+use super::event::{Announcing, Candidate, Ports, SpeakerNode};
 use super::machine::Announcements;
 use super::why::WhyNot;
 use super::{Advertisement, Covers};
@@ -28,12 +28,14 @@ pub(super) struct Entry {
     pub(super) recorded: bool,
     pub(super) pool: Option<Arc<str>>,
     pub(super) holders: Vec<Held>,
+    /// The nodes that announce it by BGP.
+    pub(super) announcing: Announcing,
     pub(super) epoch: Epoch,
     pub(super) decided: Decided,
 }
 
 impl Entry {
-    pub(super) fn of(record: Record, epoch: Epoch) -> Self {
+    pub(super) fn of(record: Record, announcing: Announcing, epoch: Epoch) -> Self {
         let held = |holder: crate::addresses::Holder| match holder.holder.kind {
             HolderKind::Service => {
                 Held { service: Some(holder.holder.key), load_balancer: holder.load_balancer }
@@ -47,6 +49,7 @@ impl Entry {
             recorded: true,
             pool: record.content.pool,
             holders: record.content.holders.into_iter().map(held).collect(),
+            announcing,
             epoch,
             decided: Decided::default(),
         }
@@ -59,6 +62,7 @@ impl Entry {
             recorded: false,
             pool: None,
             holders: load_balancers.map(held).collect(),
+            announcing: Announcing::default(),
             epoch: Epoch::default(),
             decided: Decided::default(),
         }
@@ -123,13 +127,13 @@ impl Announcements {
         // Routers find another node at once. On links, a node that goes on answering until another one has taken the
         // address over loses no connection attempt.
         let drains = |why| Decided { offer: offer(true), ..no(why) };
-        let is_served_elsewhere = || self.served_elsewhere(address, entry);
         if self.leaving {
             return drains(WhyNot::NodeLeaving);
         }
         if node.excluded || node.leaving {
             let why = if node.excluded { WhyNot::NodeExcluded } else { WhyNot::NodeLeaving };
-            return if is_served_elsewhere() { drains(why) } else { no(why) };
+            let served = self.served_elsewhere(address, entry) || self.announced_elsewhere(entry);
+            return if served { drains(why) } else { no(why) };
         }
         if served == Served::No {
             return no(if self.awaits_presence(address, entry) {
@@ -138,11 +142,16 @@ impl Announcements {
                 WhyNot::NotServed
             });
         }
-        // An unready node may be the only one that still works: the API server may be what is broken.
-        if node.is_doubtful() && is_served_elsewhere() {
+        // An unready node may be the only one that still works: the API server may be what is broken. Its routes stay until
+        // another node has a session by which routers know the address; that a speaker there could own it on a link is no
+        // such thing.
+        let is_doubtful = node.is_doubtful();
+        if is_doubtful && self.announced_elsewhere(entry) {
             return drains(WhyNot::NodeDoubtful);
         }
-        let mut decided = Decided { offer: offer(false), hold: hold.clone(), ..Decided::default() };
+        let hands_over = is_doubtful && self.served_elsewhere(address, entry);
+        let mut decided =
+            Decided { offer: offer(hands_over), hold: hold.clone(), ..Decided::default() };
         for advertisement in selecting() {
             if let Some(bgp) = &advertisement.bgp {
                 let prefix = bgp.lengths.prefix(address);
@@ -152,6 +161,9 @@ impl Announcements {
                     decided.routes.push((advertisement.name.clone(), address.into()));
                 }
             }
+        }
+        if hands_over && decided.routes.is_empty() {
+            decided.why = Some(WhyNot::NodeDoubtful);
         }
         decided
     }
@@ -244,7 +256,20 @@ impl Announcements {
         entry.load_balancers().any(|name| self.is_open(address, name))
     }
 
-    /// Whether another node is certain to serve the address and may announce it.
+    /// Whether the leader records that a node announces the address by BGP against which nothing speaks. What announces
+    /// an address serves it.
+    fn announced_elsewhere(&self, entry: &Entry) -> bool {
+        let Announcing { nodes, first } = &entry.announcing;
+        let is_sound = |name: &Arc<str>| {
+            *name != self.node && self.nodes.get(name).is_none_or(|(node, _)| node.is_sound())
+        };
+        // More nodes announce it than there are that should not: one that is not named is sound. This node is one of
+        // those that should not.
+        let should_not = || self.nodes.values().filter(|(node, _)| !node.is_sound()).count();
+        first.iter().any(is_sound) || (*nodes > first.len() && *nodes > should_not().max(1))
+    }
+
+    /// Whether another node is certain to serve the address and may own it on its links.
     fn served_elsewhere(&self, address: IpAddr, entry: &Entry) -> bool {
         let may = |name: &Arc<str>| {
             let without_object;
@@ -259,7 +284,8 @@ impl Announcements {
             *name != self.node
                 && self.speakers.contains(name)
                 && node.is_sound()
-                && all.any(|it| self.covers(&it.covers, entry) && it.selects(node))
+                && all
+                    .any(|it| it.l2.is_some() && self.covers(&it.covers, entry) && it.selects(node))
         };
         entry.holders.iter().any(|held| match (&held.load_balancer, &held.service) {
             (Some(_), _) => self.served_at.get(&address).is_some_and(|nodes| nodes.iter().any(may)),

@@ -94,8 +94,8 @@ impl Kind {
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
-    /// An Address.
-    Address(Record),
+    /// An Address, and where its status says that it is announced.
+    Address(Record, Announcing),
     /// An Advertisement.
     Advertisement(Arc<Advertisement>),
     /// A BGPPeer.
@@ -108,6 +108,16 @@ pub enum Object {
     Service(ObjectKey, AnnouncedService),
     /// An EndpointSlice.
     Slice(Slice),
+}
+
+/// The nodes that announce an address by BGP, as the leader records it in the status of the Address. A speaker that takes no
+/// part in gossip knows other speakers by this alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Announcing {
+    /// How many there are.
+    pub nodes: usize,
+    /// The first of them by name.
+    pub first: Box<[Arc<str>]>,
 }
 
 /// The name of an object.

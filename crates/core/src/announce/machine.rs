@@ -4,7 +4,8 @@
 use super::decide::{Decided, Entry};
 use super::endpoints::Endpoints;
 use super::event::{
-    AnnouncedService, Candidate, Effect, Event, Kind, Listening, Name, Object, SpeakerNode,
+    AnnouncedService, Announcing, Candidate, Effect, Event, Kind, Listening, Name, Object,
+    SpeakerNode,
 };
 use super::routes::Routes;
 use super::why::WhyNot;
@@ -231,13 +232,20 @@ impl Announcements {
 
     fn apply(&mut self, object: Object) {
         match object {
-            Object::Address(record) => {
+            Object::Address(record, announcing) => {
                 let address = record.address;
                 let epoch = self.relists[Kind::Address as usize].epoch();
-                let mut entry = Entry::of(record, epoch);
+                let announcing = self.interned(announcing);
+                let mut entry = Entry::of(record, announcing, epoch);
+                // Other nodes count only while this one announces nothing but what no other node does.
+                let counts = !self.me().is_sound();
                 if let Some(known) = self.addresses.get_mut(&address) {
                     if known.says_the_same(&entry) {
                         known.epoch = epoch;
+                        let before = std::mem::replace(&mut known.announcing, entry.announcing);
+                        if counts && before != known.announcing {
+                            self.dirty.insert(address);
+                        }
                         return;
                     }
                     entry.decided = std::mem::take(&mut known.decided);
@@ -257,7 +265,11 @@ impl Announcements {
                     Some(before) if before.differs_in_routes_only(&advertisement) => {
                         self.routes.touch(&name);
                     }
-                    _ => self.all_dirty = true,
+                    _ => {
+                        // Addresses that it covered before and still covers have the same prefixes, and other routes.
+                        self.routes.touch(&name);
+                        self.all_dirty = true;
+                    }
                 }
             }
             Object::Peer(peer) => {
@@ -298,6 +310,16 @@ impl Announcements {
         }
     }
 
+    /// The same with the names that the Nodes have, so that ten thousand addresses do not hold a copy each.
+    fn interned(&self, mut announcing: Announcing) -> Announcing {
+        for name in &mut announcing.first {
+            if let Some((known, _)) = self.nodes.get_key_value(name) {
+                *name = known.clone();
+            }
+        }
+        announcing
+    }
+
     fn delete(&mut self, name: &Name) {
         match name {
             Name::Address(address) => {
@@ -305,6 +327,7 @@ impl Announcements {
                 if let Some(entry) = self.addresses.get_mut(address) {
                     entry.recorded = false;
                     entry.holders.clear();
+                    entry.announcing = Announcing::default();
                     self.dirty.insert(*address);
                 }
                 self.own(*address);

@@ -1,8 +1,10 @@
 //! The leader's view of all speakers, from the reports in their Leases: which sessions with a peer are up, and where an
 //! address is announced. A Lease that is not renewed for its duration counts as gone; that is measured by the
-//! leader's own clock. It costs what a report changes, not what it holds of unchanged addresses.
+//! leader's own clock. When all fall silent at once it is the API that is away, for speakers or for the leader, and not
+//! the speakers: nothing changes then. It costs what a report changes, not what it holds of unchanged addresses.
 
 use crate::clock::Uptime;
+use crate::outcome::{Problem, Reason};
 use crate::relist::Missing;
 use crate::report::speaker::{Session, SpeakerReport};
 use rustc_hash::FxHashMap;
@@ -10,6 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// How much longer Leases count when all speakers are silent.
+const ALL_SILENT: Duration = Duration::from_secs(300);
 
 /// A speaker's Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +25,18 @@ pub struct SpeakerLease {
     pub renewed: Arc<str>,
     /// How long a renewal lasts.
     pub lasts: Duration,
+}
+
+/// What the Services that hold an address are told when a host claims it that is no speaker.
+pub fn conflict(address: IpAddr, host: &str) -> Problem {
+    let remedy = Reason::AddressConflict.remedy().map_or("", |it| it.what);
+    Problem::new(
+        Reason::AddressConflict,
+        format!(
+            "host {host} claims {address} and is no speaker of this cluster: clients may reach it instead of the \
+             Service; no node takes the address while it answers. What helps: {remedy}"
+        ),
+    )
 }
 
 #[derive(Debug)]
@@ -45,6 +62,8 @@ pub struct SpeakerNews {
     pub peers: BTreeSet<Arc<str>>,
     /// Addresses that are announced elsewhere, or no longer.
     pub addresses: BTreeSet<IpAddr>,
+    /// Addresses that a host claims which is no speaker, with its Ethernet address, since a node has begun to say so.
+    pub conflicts: BTreeSet<(IpAddr, Arc<str>)>,
 }
 
 /// All speakers.
@@ -54,6 +73,8 @@ pub struct Speakers {
     missing: Missing<Arc<str>>,
     addresses: FxHashMap<IpAddr, AnnouncedBy>,
     peers: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Session>>,
+    /// How many nodes say that this host claims an address.
+    conflicts: BTreeMap<(IpAddr, Arc<str>), usize>,
     news: SpeakerNews,
 }
 
@@ -96,8 +117,10 @@ impl Speakers {
     /// Lets renewals expire.
     pub fn tick(&mut self, now: Uptime) {
         let mut expired = Vec::new();
+        let more = if self.are_all_silent(now) { ALL_SILENT } else { Duration::ZERO };
         for known in self.leases.values_mut() {
-            if known.since.is_some_and(|since| now.saturating_sub(since) > known.lease.lasts) {
+            let lasts = known.lease.lasts + more;
+            if known.since.is_some_and(|since| now.saturating_sub(since) > lasts) {
                 known.since = None;
                 expired.push(known.lease.report.clone());
             }
@@ -105,6 +128,14 @@ impl Speakers {
         for report in expired {
             self.change(report, None);
         }
+    }
+
+    /// Whether several speakers run, and none of them has renewed its Lease for half of its time, which each does several
+    /// times. A single one that is silent may just have crashed.
+    fn are_all_silent(&self, now: Uptime) -> bool {
+        let live = || self.leases.values().filter_map(|it| Some((it.since?, it.lease.lasts)));
+        live().nth(1).is_some()
+            && live().all(|(since, lasts)| now.saturating_sub(since) > lasts / 2)
     }
 
     fn change(&mut self, before: Option<SpeakerReport>, after: Option<SpeakerReport>) {
@@ -135,6 +166,26 @@ impl Speakers {
         for address in &self.news.addresses {
             if self.addresses.get(address) == Some(&AnnouncedBy::default()) {
                 self.addresses.remove(address);
+            }
+        }
+        let claims = |it: &SpeakerReport| -> BTreeSet<(IpAddr, Arc<str>)> {
+            it.links.conflicts.iter().map(|(address, host)| (*address, host.clone())).collect()
+        };
+        let (old, new) = (claims(&before), claims(&after));
+        for claim in new.difference(&old) {
+            let nodes = self.conflicts.entry(claim.clone()).or_default();
+            *nodes += 1;
+            // Each node of the segment sees it: it is told once.
+            if *nodes == 1 {
+                self.news.conflicts.insert(claim.clone());
+            }
+        }
+        for claim in old.difference(&new) {
+            if let Some(nodes) = self.conflicts.get_mut(claim) {
+                *nodes -= 1;
+                if *nodes == 0 {
+                    self.conflicts.remove(claim);
+                }
             }
         }
         let peers: BTreeSet<_> = before.sessions.keys().chain(after.sessions.keys()).collect();
@@ -207,6 +258,7 @@ mod tests {
         SpeakerNews {
             peers: peers.iter().map(|it| (*it).into()).collect(),
             addresses: addresses.iter().map(|it| it.parse().unwrap()).collect(),
+            conflicts: BTreeSet::new(),
         }
     }
 
@@ -245,6 +297,66 @@ mod tests {
         assert_eq!(bgp(&speakers, "192.0.2.1"), [""; 0]);
         speakers.apply("l-a".into(), lease("a", "2", "192.0.2.1", true), at(18));
         assert_eq!(bgp(&speakers, "192.0.2.1"), ["a"]);
+    }
+
+    #[test]
+    fn a_host_that_claims_an_address_is_told_once_for_all_nodes_until_it_is_over() {
+        use crate::report::speaker::OnLinks;
+        let mut speakers = Speakers::default();
+        let mut version = 0;
+        let mut says = |speakers: &mut Speakers, node: &str, host: Option<&str>| {
+            version += 1;
+            let one = lease(node, &version.to_string(), "192.0.2.1", true);
+            let address = "192.0.2.9".parse().unwrap();
+            let conflicts = host.map(|host| (address, host.into())).into_iter().collect();
+            let links = OnLinks { conflicts, ..OnLinks::default() };
+            let report = one.report.clone().map(|it| it.on_links(links));
+            speakers.apply(node.into(), SpeakerLease { report, ..one }, at(version));
+            speakers.take().conflicts.into_iter().map(|it| it.1.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(says(&mut speakers, "a", Some("02::1")), ["02::1"]);
+        assert_eq!(says(&mut speakers, "b", Some("02::1")), [""; 0]);
+        assert_eq!(says(&mut speakers, "a", Some("02::2")), ["02::2"], "another host");
+        assert_eq!(says(&mut speakers, "a", None), [""; 0]);
+        assert_eq!(says(&mut speakers, "b", None), [""; 0]);
+        assert_eq!(says(&mut speakers, "b", Some("02::1")), ["02::1"], "again");
+    }
+
+    #[test]
+    fn when_all_fall_silent_at_once_nothing_changes_for_minutes() {
+        let mut speakers = Speakers::default();
+        let nodes = ["a", "b", "c"];
+        let renew = |speakers: &mut Speakers, version: &str, from: u64| {
+            for (number, node) in (0..).zip(nodes) {
+                let lease = lease(node, version, "192.0.2.1", true);
+                // Each at a time of its own.
+                speakers.apply(node.into(), lease, at(from + 2 * number));
+            }
+        };
+        renew(&mut speakers, "1", 0);
+        speakers.take();
+        (5..200).for_each(|second| speakers.tick(at(second)));
+        assert_eq!(speakers.take(), SpeakerNews::default());
+        assert!(speakers.any());
+        renew(&mut speakers, "2", 200);
+        speakers.tick(at(205));
+        assert_eq!(speakers.take(), SpeakerNews::default(), "as if nothing had been");
+        // For good.
+        (206..600).for_each(|second| speakers.tick(at(second)));
+        assert_eq!(speakers.take(), news(&["tor"], &["192.0.2.1"]));
+        assert!(!speakers.any());
+    }
+
+    #[test]
+    fn one_of_several_that_falls_silent_announces_nothing() {
+        let mut speakers = Speakers::default();
+        for second in 0..20_u64 {
+            speakers.apply("l-a".into(), lease("a", "1", "192.0.2.1", true), at(second));
+            let renewed = second.to_string();
+            speakers.apply("l-b".into(), lease("b", &renewed, "192.0.2.1", true), at(second));
+            speakers.tick(at(second));
+        }
+        assert_eq!(bgp(&speakers, "192.0.2.1"), ["b"]);
     }
 
     #[test]

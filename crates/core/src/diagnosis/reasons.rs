@@ -53,6 +53,8 @@ const FAILING: &[Place] = &[Place::Event, Place::Status, Place::Degraded, Place:
 const BY_TEMPLATES: &[Place] = &[Place::Event];
 /// No node announces an address.
 const ANNOUNCED: &[Place] = &[Place::Announced, Place::Explain];
+/// A speaker has seen it on a link. It may be over in a moment.
+const SEEN: &[Place] = &[Place::Event];
 /// Nobody could write a condition.
 const ASKED: &[Place] = &[Place::Explain];
 /// No problem: the reason of a condition about addresses.
@@ -570,6 +572,15 @@ reasons! {
         told: ASKED,
         words: ["bowline::view::announcements::why"],
         helps: administrator("run `bowline speaker` on the nodes that should announce"),
+    }
+    AddressConflict {
+        means: "a host that is no speaker of this cluster claims the address on a link",
+        told: SEEN,
+        words: ["core::announce::speakers::conflict"],
+        helps: administrator(
+            "find the host with that Ethernet address and give it another address, or take the address out of the \
+             AddressPool; another cluster on the segment needs a range of its own",
+        ),
     }
     Assigned {
         means: "the requester has every address that it requests",

@@ -150,9 +150,10 @@ impl SpeakerReport {
         .bounded(MOST_BYTES)
     }
 
-    /// The same of a speaker that has given its addresses on links to others.
-    pub fn owning_nothing(self) -> Self {
-        Self { owned: Vec::new(), links: OnLinks::default(), ..self }
+    /// The same of a speaker that ends and owns these addresses on its links.
+    pub fn owning(self, owned: impl IntoIterator<Item = IpAddr>) -> Self {
+        let owned = AddressRange::of(&owned.into_iter().collect());
+        Self { owned, links: OnLinks::default(), ..self }.bounded(MOST_BYTES)
     }
 
     /// The same with what is said about the links of the node.

@@ -9,6 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -20,11 +21,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The addresses in the Plan, each with what listens there. None: no Plan is known yet.
 pub(super) type Addresses = Option<Arc<BTreeMap<IpAddr, Listening>>>;
 
-/// Says what is open until the sender is dropped.
+/// Says what is open until the sender is dropped. `hears` tells whether a speaker is there.
 pub(super) async fn tell(
     folder: PathBuf,
     load_balancer: Arc<str>,
     mut addresses: watch::Receiver<Addresses>,
+    hears: Arc<AtomicBool>,
 ) {
     let (path, mut told) = (folder.join(SPEAKER), false);
     loop {
@@ -32,7 +34,10 @@ pub(super) async fn tell(
             Ok(speaker) => {
                 told = false;
                 tracing::debug!("says to the speaker what is open");
-                if talk(speaker, &load_balancer, &mut addresses).await.is_none() {
+                hears.store(true, Ordering::Relaxed);
+                let talked = talk(speaker, &load_balancer, &mut addresses).await;
+                hears.store(false, Ordering::Relaxed);
+                if talked.is_none() {
                     return;
                 }
             }
@@ -101,7 +106,9 @@ mod tests {
     async fn each_speaker_hears_what_is_open_and_every_change() {
         let folder = tempfile::tempdir().unwrap();
         let (sender, receiver) = watch::channel(None);
-        let telling = tokio::spawn(tell(folder.path().to_owned(), "edge".into(), receiver));
+        let hears = Arc::<AtomicBool>::default();
+        let telling =
+            tokio::spawn(tell(folder.path().to_owned(), "edge".into(), receiver, hears.clone()));
         for (round, open) in [(0, false), (1, true)] {
             let listener = UnixListener::bind(folder.path().join(SPEAKER)).unwrap();
             let ports = Some([(bowline_core::plan::Transport::Tcp, 80)].into()).into();
@@ -111,6 +118,7 @@ mod tests {
             let (connection, _) = listener.accept().await.unwrap();
             let mut lines = BufReader::new(connection).lines();
             let line = lines.next_line().await.unwrap().unwrap();
+            assert!(hears.load(Ordering::Relaxed), "round {round}");
             let expected = format!(
                 r#"{{"loadBalancer":"edge","addresses":{{"192.0.2.1":{{"open":{open},"ports":[["TCP",80]]}}}}}}"#
             );

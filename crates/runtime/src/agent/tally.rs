@@ -43,6 +43,22 @@ impl Tally {
         &self.addresses
     }
 
+    /// The addresses that are open, and have no listener after this update.
+    pub(super) fn leaving(&self, update: &Update) -> BTreeSet<IpAddr> {
+        let changed: BTreeMap<_, _> = update
+            .listeners
+            .iter()
+            .map(|change| (*key(change), matches!(change, update::Change::Put(..))))
+            .collect();
+        // A complete update names all that stays.
+        let stays = |it: &&ListenerKey| changed.get(*it).copied().unwrap_or(!update.complete);
+        let stay = self.listeners.keys().filter(stays);
+        let added = changed.iter().filter(|(_, put)| **put).map(|(key, _)| key);
+        let stay: BTreeSet<_> = stay.chain(added).map(|key| key.address).collect();
+        let open = self.addresses.iter().filter(|(_, listening)| listening.open);
+        open.map(|(address, _)| *address).filter(|it| !stay.contains(it)).collect()
+    }
+
     fn addresses_now(&self) -> BTreeMap<IpAddr, Listening> {
         let mut served = BTreeMap::<(IpAddr, &ConsumerRef), bool>::new();
         let mut all = BTreeMap::<IpAddr, (bool, BTreeSet<(Transport, u16)>)>::new();
@@ -247,6 +263,28 @@ mod tests {
         assert_eq!(open(&[]), [true]);
         assert_eq!(open(&[("web", 80)]), [true], "mail is served");
         assert_eq!(open(&[("web", 80), ("mail", 25)]), [false]);
+    }
+
+    #[test]
+    fn an_address_leaves_with_its_last_listener() {
+        let key = |last: u8, port| ListenerKey {
+            address: [192, 0, 2, last].into(),
+            port,
+            transport: Transport::Tcp,
+        };
+        let mut tally = Tally::default();
+        for key in [key(1, 80), key(1, 443), key(2, 80), key(3, 80)] {
+            tally.listeners.insert(key, (consumer("web"), true));
+        }
+        tally.addresses = tally.addresses_now().into();
+        let leaving = |complete, all: &[ListenerKey]| {
+            let listeners = all.iter().map(|it| update::Change::Remove(*it)).collect();
+            let update = Update { complete, listeners, ..Update::default() };
+            tally.leaving(&update).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(leaving(false, &[key(1, 80)]), [""; 0], "443 stays");
+        assert_eq!(leaving(false, &[key(1, 80), key(1, 443)]), ["192.0.2.1"]);
+        assert_eq!(leaving(true, &[]), ["192.0.2.1", "192.0.2.2", "192.0.2.3"]);
     }
 
     #[test]

@@ -55,8 +55,9 @@ pub trait Announcer: Send + 'static {
     /// Returns when something has changed since the last call: what the report says, or what the machine has to know.
     fn changed(&mut self) -> impl Future<Output = Vec<Event>> + Send;
 
-    /// Returns when every address that this node owned has another owner, or can have none.
-    fn left(&mut self) -> impl Future<Output = ()> + Send {
+    /// Returns when every address that this node owned has another owner, or can have none. If the next speaker of the node
+    /// takes over, the addresses stay here, and another node tells who asks where they are.
+    fn left(&mut self, _ending: Ending) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 

@@ -2,7 +2,7 @@
 //! what other speakers say. The speaker starts when the first address is offered, so that a node which announces by BGP
 //! alone needs neither its rights nor the key. `network` calls it.
 
-use super::announcer::Gossip;
+use super::announcer::{Ending, Gossip};
 use super::l2_metrics::Counters;
 use super::network::Said;
 use crate::metrics::Metrics;
@@ -334,10 +334,13 @@ impl Links {
         }
     }
 
-    /// Asks other speakers to take over.
-    pub(super) fn leave(&self) {
+    /// Asks other speakers to take over, or to stand in until the next speaker of this node is there.
+    pub(super) fn leave(&self, ending: Ending) {
         if let Some(speaker) = &*self.speaker.lock() {
-            speaker.leave();
+            match ending {
+                Ending::Leave => speaker.leave(),
+                Ending::Upgrade => speaker.lend(),
+            }
         }
     }
 

@@ -103,8 +103,8 @@ impl Announcer for Network {
         events
     }
 
-    async fn left(&mut self) {
-        self.links.leave();
+    async fn left(&mut self, ending: Ending) {
+        self.links.leave(ending);
         while !self.links.has_left() || !self.host.is_settled() {
             tokio::select! {
                 () = self.host.due() => self.host.release(),

@@ -20,6 +20,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 const RENEW: Duration = Duration::from_secs(5);
+/// How long a speaker may take for its first report. One that cannot see anything says at least that it runs.
+const FIRST: Duration = Duration::from_secs(10);
 /// The least time between two writes.
 const GAP: Duration = Duration::from_millis(500);
 
@@ -42,6 +44,8 @@ impl Reporter {
     /// Reports until the sender of reports is dropped.
     pub(super) async fn run(self, mut reports: watch::Receiver<SpeakerReport>, works: Works) {
         let mut backoff = Backoff::new(GAP, RENEW);
+        // Until then the report of an earlier speaker of this node counts: routes and addresses are still here.
+        let _ = tokio::time::timeout(FIRST, reports.changed()).await;
         loop {
             let report = reports.borrow_and_update().clone();
             match self.write(&speaker_patch(&report, Timestamp::now())).await {

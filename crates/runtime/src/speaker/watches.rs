@@ -180,7 +180,10 @@ impl Watches<'_> {
                             let text = address.annotations().get(names::ANNOTATION_MOVE_TO);
                             let wish = text.map(|text| Wish::new(text));
                             let event = match convert::record(&address) {
-                                Some(record) => Event::Apply(Object::Address(record)),
+                                Some(record) => {
+                                    let announcing = convert::announcing(&address);
+                                    Event::Apply(Object::Address(record, announcing))
+                                }
                                 None => {
                                     let name = address_of_name(&address.name_any())?;
                                     Event::Unreadable(Name::Address(name))

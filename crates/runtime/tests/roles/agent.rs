@@ -2,6 +2,7 @@
 
 mod broken;
 mod kept;
+mod parting;
 mod refused;
 mod replicas;
 use crate::support::{

@@ -1,5 +1,6 @@
 //! All sessions of a speaker: finds the session of a datagram, gives out discriminators, and drops what comes from
-//! too far. The shell passes in every datagram that waits before it asks what to do, so that a late thread does not
+//! too far or belongs to no session. Two addresses of this node may each have a session with one peer, so a session is
+//! found by both of its addresses (RFC 5880, section 6.3; RFC 5881, section 3). The shell passes in every datagram that waits before it asks what to do, so that a late thread does not
 //! take its own delay for a peer's silence.
 
 use super::packet::{Diagnostic, Packet, State};
@@ -22,6 +23,8 @@ pub enum Hops {
 /// Identifies a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
+    /// The address of this node that it uses: packets are sent from it and arrive at it.
+    pub local: IpAddr,
     /// The address of the peer.
     pub peer: IpAddr,
     /// The index of the interface that leads there, where the peer is on the link.
@@ -46,6 +49,8 @@ pub struct Peer {
 pub struct Datagram<'a> {
     /// Its sender.
     pub from: IpAddr,
+    /// The address that it was sent to.
+    pub to: IpAddr,
     /// The index of the interface at which it arrived.
     pub interface: u32,
     /// The port at which it arrived says this.
@@ -182,20 +187,21 @@ impl Sessions {
 
     /// Passes a datagram on. Nothing if it is refused.
     fn receive(&mut self, datagram: &Datagram<'_>, now: Uptime) -> Option<()> {
-        let Datagram { from, interface, hops, ttl, bytes } = *datagram;
+        let Datagram { from, to, interface, hops, ttl, bytes } = *datagram;
         if hops == Hops::Single && ttl != 255 {
             return None;
         }
         let packet = Packet::parse(bytes).ok()?;
         let key = match packet.your_discriminator {
             0 => [Some(interface), None]
-                .map(|interface| SessionKey { peer: from, interface, hops })
+                .map(|interface| SessionKey { local: to, peer: from, interface, hops })
                 .into_iter()
                 .find(|key| self.sessions.contains_key(key))?,
             number => *self.discriminators.get(&number)?,
         };
-        // A discriminator is easy to observe. It does not move a session to another sender.
-        if key.peer != from || key.hops != hops || key.interface.is_some_and(|it| it != interface) {
+        // A discriminator is easy to observe. It does not move a session to another pair of addresses.
+        let is_of_session = key.peer == from && key.local == to && key.hops == hops;
+        if !is_of_session || key.interface.is_some_and(|it| it != interface) {
             return None;
         }
         let entry = self.sessions.get_mut(&key)?;

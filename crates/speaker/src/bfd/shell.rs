@@ -17,7 +17,6 @@ use send::Outbox;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -29,8 +28,6 @@ use tokio::sync::oneshot;
 pub struct Wanted {
     /// The peer and its timers.
     pub peer: Peer,
-    /// Packets are sent from this address; else from the one that the kernel chooses.
-    pub source: Option<IpAddr>,
     /// Packets are sent in this VRF.
     pub vrf: Option<String>,
 }

@@ -236,6 +236,16 @@ pub fn answer(mac: Mac, question: &Question) -> Vec<u8> {
     }
 }
 
+/// The answer to a question, from the interface `mac`: the interface `has` of another host has the address. The frame comes
+/// from where it is sent, so that switches learn nothing wrong.
+pub fn answer_for(mac: Mac, has: Mac, question: &Question) -> Vec<u8> {
+    let mut frame = answer(has, question);
+    if let Some(source) = frame.get_mut(6..12) {
+        source.copy_from_slice(&mac.0);
+    }
+    frame
+}
+
 /// Tells every host of the link that the interface `mac` has the address: for IPv4 as request and as reply, because
 /// there are hosts that take only one of these into their tables.
 pub fn announcement(mac: Mac, address: IpAddr) -> Vec<Vec<u8>> {

@@ -36,6 +36,8 @@ pub struct Profile {
     pub name: String,
     /// The addresses of its interfaces. They tell its frames from those of strangers.
     pub macs: Vec<Mac>,
+    /// Where its node is reached. The kernel there answers for this address also while no speaker runs.
+    pub at: Option<IpAddr>,
 }
 
 /// Whether a member may own an address.
@@ -66,6 +68,10 @@ pub enum Hold {
     Owns,
     /// It answers until another member takes over: this one, or the first that is eligible.
     Offers(Option<MemberId>),
+    /// It answers until this member stands in for it, while its speaker is replaced.
+    Lends(MemberId),
+    /// It stands in for this member: it tells who asks that the other one has the address.
+    StandsIn(MemberId),
 }
 
 /// What a member says of one address.

@@ -16,6 +16,7 @@ mod decide;
 mod heard;
 mod reach;
 mod spot;
+mod stand_in;
 
 use super::frame::{Frame, Mac};
 use super::member::{MemberId, Profile, Stance};
@@ -24,6 +25,7 @@ use bowline_core::clock::Uptime;
 use ipnet::IpNet;
 use reach::Reach;
 use spot::{Spot, State};
+use stand_in::Vital;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -96,7 +98,7 @@ pub struct Link {
     pub networks: Vec<IpNet>,
 }
 
-/// Which host answers for an address, as far as this speaker knows.
+/// Which host has an address, as far as this speaker knows. While a member stands in for another one, that is the other one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
     /// None.
@@ -129,6 +131,8 @@ pub enum Event {
     Move(IpAddr, MemberId),
     /// This speaker is about to stop: other members should take its addresses.
     Leave,
+    /// This speaker is about to be replaced by another one of this node: other members should stand in for it.
+    Lend,
     /// The process did not run for [`PAUSE`] or longer. Frames that were queued meanwhile are not passed in.
     Paused,
 }
@@ -182,8 +186,11 @@ pub struct Owners {
     settled_at: Uptime,
     settled: bool,
     leaving: bool,
+    lending: bool,
     links: BTreeMap<u32, Link>,
     members: HashMap<MemberId, Known>,
+    /// The nodes that this one stands in for.
+    vitals: BTreeMap<MemberId, Vital>,
     macs: HashMap<Mac, MemberId>,
     spots: HashMap<IpAddr, Spot>,
     dirty: BTreeSet<IpAddr>,
@@ -203,6 +210,8 @@ impl Owners {
             settled_at: now + SETTLE_TIME,
             settled: false,
             leaving: false,
+            lending: false,
+            vitals: BTreeMap::new(),
             links: BTreeMap::new(),
             members: HashMap::new(),
             macs: HashMap::new(),
@@ -227,7 +236,7 @@ impl Owners {
         self.spots.get(address).map_or(Owner::Nobody, |it| it.told)
     }
 
-    /// Whether this node answers for an address now.
+    /// Whether this node answers for an address now, be it for another one.
     pub fn answers(&self, address: &IpAddr) -> bool {
         self.spots.get(address).is_some_and(|it| it.state.answers())
     }
@@ -244,7 +253,9 @@ impl Owners {
 
     /// Whether a speaker that leaves may stop: every address has another owner, or can have none.
     pub fn has_left(&self) -> bool {
-        self.leaving && !self.spots.values().any(|it| matches!(it.state, State::Offering { .. }))
+        let hands_over =
+            |it: &Spot| matches!(it.state, State::Offering { .. } | State::Lending { .. });
+        self.leaving && !self.spots.values().any(hands_over)
     }
 
     /// Takes an event.
@@ -267,8 +278,9 @@ impl Owners {
             Event::Heard(interface, frame) => self.heard(interface, &frame, now),
             Event::Link(index, link) => self.link(index, link, now),
             Event::Move(address, to) => self.offer(address, to, now),
-            Event::Leave => {
+            Event::Leave | Event::Lend => {
                 self.leaving = true;
+                self.lending = matches!(event, Event::Lend);
                 self.dirty.extend(self.spots.keys());
             }
             Event::Paused => self.paused(now),

@@ -106,6 +106,7 @@ enum Command {
     Move(IpAddr, String),
     Key(Vec<u8>),
     Leave,
+    Lend,
 }
 
 /// A running speaker. When it is dropped it stops without a word to others, as in a crash; see [`Speaker::leave`]. The
@@ -159,6 +160,12 @@ impl Speaker {
     /// follows; the caller waits for it as long as it likes and then drops this.
     pub fn leave(&self) {
         self.command(Command::Leave);
+    }
+
+    /// This speaker is about to be replaced by another one of this node: another speaker tells who asks where the addresses
+    /// are, and they stay here. News::Left follows, as for [`Speaker::leave`].
+    pub fn lend(&self) {
+        self.command(Command::Lend);
     }
 
     /// What was counted.

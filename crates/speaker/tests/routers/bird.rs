@@ -43,12 +43,14 @@ impl Router for Bird {
         let (node, router) = (setup.node(), setup.router());
         let password = setup.password.map(|it| format!("password \"{it}\";")).unwrap_or_default();
         let restart = if setup.graceful_restart { "on" } else { "off" };
+        let beside = |it| format!("neighbor {it} dev \"eth0\" local {router};");
+        let beside = setup.bfd_beside.map(beside).unwrap_or_default();
         let single = if setup.internal { "direct;" } else { "" };
         let config = format!(
             "log stderr all;
              router id {ROUTER};
              protocol device {{ scan time 1; }}
-             protocol bfd {{ interface \"eth0\" {{ interval 100 ms; multiplier 3; }}; }}
+             protocol bfd {{ interface \"eth0\" {{ interval 100 ms; multiplier 3; }}; {beside} }}
              protocol bgp node {{
                local {router} as {ROUTER_ASN};
                neighbor {node} as {};

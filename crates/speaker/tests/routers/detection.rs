@@ -2,8 +2,8 @@
 
 use crate::bird::Bird;
 use crate::frr::Frr;
-use crate::network::Network;
-use crate::process::Speaker;
+use crate::network::{NODE_TOO, NODE_TOO_V6, Network};
+use crate::process::{PeerOf, Speaker};
 use crate::sessions::{VIP, started};
 use crate::{Router, Setup};
 use bowline_speaker::bgp::session::State;
@@ -90,6 +90,67 @@ fn an_upgrade_is_no_failure<R: Router>() {
             status => Err(format!("{status:?}\n{}", router.log())),
         }
     });
+}
+
+/// The router has BFD with two addresses of a node. First the speaker uses one of them, then both. The router says Down for
+/// the address that is not used about once a second, and the session of the other address does not hear it. Detection
+/// takes three seconds, so that no busy machine ends a session.
+fn addresses_of_one_node_have_a_session_each<R: Router>(v6: bool) {
+    let network = Network::new();
+    let beside = if v6 { NODE_TOO_V6 } else { NODE_TOO };
+    network.node.ip(&if v6 {
+        format!("addr add {beside}/64 dev eth0 nodad")
+    } else {
+        format!("addr add {beside}/24 dev eth0")
+    });
+    let setup = Setup { bfd_beside: Some(beside), ..setup(v6) };
+    let router = R::start(&network, &setup);
+    let mut speaker = Speaker::start(&network.node);
+    let from = |address: &str| PeerOf {
+        source: Some(address.parse().expect("an address")),
+        bfd: Some(1000),
+        ..setup.peer()
+    };
+    let up = |speaker: &Speaker, peer: &str| match speaker.status_of(peer) {
+        Some(status) if status.bfd == "Up" => Ok(()),
+        status => Err(format!("{peer}: {status:?}\n{}", router.log())),
+    };
+    let stays = |speaker: &Speaker, peers: &[&str]| {
+        let began = Instant::now();
+        until("the router says Down a few times", || {
+            for peer in peers {
+                let status = speaker.status_of(peer).expect("a status");
+                assert_eq!((status.bfd.as_str(), status.bfd_flaps), ("Up", 0), "{peer}");
+            }
+            if began.elapsed() > SOON { Ok(()) } else { Err("too early".to_owned()) }
+        });
+    };
+    speaker.peers([("router", from(setup.node()))]);
+    until("the session of the first address is up", || up(&speaker, "router"));
+    stays(&speaker, &["router"]);
+    speaker.peers([("router", from(setup.node())), ("second", from(beside))]);
+    until("the session of the second address is up, too", || up(&speaker, "second"));
+    stays(&speaker, &["router", "second"]);
+}
+
+#[test]
+fn frr_has_sessions_with_two_addresses_of_one_node_over_ipv4() {
+    addresses_of_one_node_have_a_session_each::<Frr>(false);
+}
+
+#[test]
+fn frr_has_sessions_with_two_addresses_of_one_node_over_ipv6() {
+    addresses_of_one_node_have_a_session_each::<Frr>(true);
+}
+
+#[test]
+fn bird_has_sessions_with_two_addresses_of_one_node_over_ipv4() {
+    addresses_of_one_node_have_a_session_each::<Bird>(false);
+}
+
+#[test]
+fn bird_has_sessions_with_two_addresses_of_one_node_over_ipv6() {
+    addresses_of_one_node_have_a_session_each::<Bird>(true);
 }
 
 #[test]

@@ -10,14 +10,24 @@ pub(crate) struct Frr {
 }
 
 impl Frr {
-    /// Starts the daemons with this configuration of bgpd, which has IPv6 last.
-    pub(crate) fn with(network: &Network, node: &'static str, bgpd: &[String]) -> Self {
-        let fast = "bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n";
+    /// Starts the daemons with this configuration of bgpd, which has IPv6 last. It may have BFD with an address that is no
+    /// neighbor of bgpd.
+    pub(crate) fn with(
+        network: &Network,
+        node: &'static str,
+        bgpd: &[String],
+        bfd_beside: Option<&str>,
+    ) -> Self {
+        let beside = bfd_beside.map(|it| format!(" peer {it}\n  profile fast\n exit\n"));
+        let bfdd = format!(
+            "bfd\n profile fast\n  receive-interval 100\n  transmit-interval 100\n exit\n{}",
+            beside.unwrap_or_default()
+        );
         let last = "address-family ipv6";
-        Self { frr: bowline_testing::Frr::start(&network.router, fast, bgpd, last), node }
+        Self { frr: bowline_testing::Frr::start(&network.router, &bfdd, bgpd, last), node }
     }
 
-    fn json(&self, command: &str) -> Value {
+    pub(crate) fn json(&self, command: &str) -> Value {
         serde_json::from_str(&self.frr.show(command)).unwrap_or(Value::Null)
     }
 }
@@ -55,7 +65,7 @@ impl Router for Frr {
             lines.push(format!("neighbor {node} activate"));
             lines.push("exit-address-family".to_owned());
         }
-        Self::with(network, node, &lines)
+        Self::with(network, node, &lines, setup.bfd_beside)
     }
 
     fn route(&self, prefix: &str) -> Option<Seen> {

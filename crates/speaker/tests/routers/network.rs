@@ -9,6 +9,9 @@ pub(crate) struct Network {
 }
 
 pub(crate) const NODE: &str = "10.0.0.1";
+/// A second address of the node, which a test may add.
+pub(crate) const NODE_TOO: &str = "10.0.0.3";
+pub(crate) const NODE_TOO_V6: &str = "fd00::3";
 pub(crate) const ROUTER: &str = "10.0.0.2";
 pub(crate) const NODE_V6: &str = "fd00::1";
 pub(crate) const ROUTER_V6: &str = "fd00::2";

@@ -60,6 +60,7 @@ pub(crate) struct Status {
     pub(crate) updates: u64,
     pub(crate) not_listening: Option<String>,
     pub(crate) bfd: String,
+    pub(crate) bfd_flaps: u64,
 }
 
 /// A running speaker. It is killed when it is dropped.
@@ -133,7 +134,12 @@ impl Speaker {
 
     /// The status of the peer `router`.
     pub(crate) fn status(&self) -> Option<Status> {
-        self.status.lock().unwrap().get("router").cloned()
+        self.status_of("router")
+    }
+
+    /// The status of a peer.
+    pub(crate) fn status_of(&self, peer: &str) -> Option<Status> {
+        self.status.lock().unwrap().get(peer).cloned()
     }
 
     /// Waits until the status of the peer is as wanted.
@@ -290,6 +296,7 @@ fn print(statuses: &Statuses) {
                 Some(Ok(state)) => format!("{state:?}"),
                 Some(Err(why)) => why.clone(),
             },
+            bfd_flaps: it.bfd_flaps,
         };
         (name, status)
     });

@@ -23,6 +23,8 @@ pub(crate) struct Setup {
     pub(crate) proven: bool,
     pub(crate) graceful_restart: bool,
     pub(crate) bfd: bool,
+    /// The router has a BFD session with this address of the node, too.
+    pub(crate) bfd_beside: Option<&'static str>,
     /// BIRD's: what BFD tells begins a graceful restart.
     pub(crate) graceful_bfd: bool,
     pub(crate) hold_time: u16,
@@ -41,6 +43,7 @@ impl Default for Setup {
             proven: false,
             graceful_restart: false,
             bfd: false,
+            bfd_beside: None,
             graceful_bfd: false,
             hold_time: 9,
             passive: false,

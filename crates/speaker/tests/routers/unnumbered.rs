@@ -55,7 +55,7 @@ fn frr_and_the_speaker_find_each_other_by_interface() {
         "neighbor eth0 activate".to_owned(),
         "exit-address-family".to_owned(),
     ];
-    let frr = Frr::with(&network, "eth0", &lines);
+    let frr = Frr::with(&network, "eth0", &lines, None);
     let speaker = announced(&network, None);
     leads_to_the_node(&frr);
     // To an IPv4 address that FRR makes up for the neighbour's link-layer address.

@@ -50,45 +50,117 @@ fn a_speaker_that_leaves_withdraws_and_keeps_what_is_on_the_node() {
     assert_eq!(world.network.held, [(ip("192.0.2.8"), Ports::Unknown)].into());
 }
 
+/// The same with an Advertisement on links beside.
+fn on_links(objects: impl IntoIterator<Item = Object>) -> World {
+    world([told(by_l2("links"))].into_iter().chain(objects))
+}
+
+/// Whether another node should take the address over on the links.
+fn hands_over(world: &World) -> bool {
+    world.network.offers[&ip("192.0.2.7")].draining
+}
+
 #[test]
-fn a_doubtful_node_withdraws_only_while_a_sound_one_serves() {
+fn a_doubtful_node_hands_over_only_while_a_sound_one_serves() {
     for no in doubtful() {
-        let mut world = world([Object::Node(no)]);
-        assert!(is_announced(&world), "no other speaker runs");
+        let mut world = on_links([Object::Node(no)]);
+        assert!(!hands_over(&world), "no other speaker runs");
         world.after(Event::Speaker("b".into(), true));
-        assert!(!is_announced(&world));
-        assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NodeDoubtful));
+        assert!(hands_over(&world));
         world.apply(Object::Node(SpeakerNode { ready: false, ..node("b") }));
-        assert!(is_announced(&world), "the other node is doubtful, too");
+        assert!(!hands_over(&world), "the other node is doubtful, too");
         world.apply(Object::Node(node("b")));
-        assert!(!is_announced(&world));
+        assert!(hands_over(&world));
         world.after(Event::Speaker("b".into(), false));
-        assert!(is_announced(&world));
+        assert!(!hands_over(&world));
     }
 }
 
 #[test]
 fn with_the_policy_local_a_sound_node_without_an_endpoint_does_not_serve() {
     let [no, _] = doubtful();
-    let mut world = world([Object::Node(no), local("web", None), slice("web", &["a"])]);
+    let mut world = on_links([Object::Node(no), local("web", None), slice("web", &["a"])]);
     world.after(Event::Speaker("b".into(), true));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
     world.apply(slice("web", &["a", "b"]));
-    assert!(!is_announced(&world));
+    assert!(hands_over(&world));
 }
 
 #[test]
 fn behind_an_agent_the_other_speaker_says_whether_it_serves() {
     let [no, _] = doubtful();
     let address = behind("192.0.2.7", "web", "edge");
-    let mut world = world([Object::Node(no), address]);
+    let mut world = on_links([Object::Node(no), address]);
     world.agent("edge", "192.0.2.7", true);
     world.after(Event::Speaker("b".into(), true));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
-    assert!(!is_announced(&world));
+    assert!(hands_over(&world));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), false));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
+}
+
+#[test]
+fn a_doubtful_node_keeps_its_routes_while_another_one_serves_on_links_alone() {
+    for no in doubtful() {
+        let mut world = on_links([Object::Node(no)]);
+        world.after(Event::Speaker("b".into(), true));
+        world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+        assert!(hands_over(&world) && is_announced(&world), "b may have no session");
+        world.apply(recorded(alone("192.0.2.7", "web"), 2, &["a", "b"]));
+        assert!(!is_announced(&world));
+    }
+}
+
+#[test]
+fn without_gossip_the_leader_says_whether_a_sound_node_announces() {
+    let address = || behind("192.0.2.7", "web", "edge");
+    for no in doubtful() {
+        let mut world = world([Object::Node(node("a")), address()]);
+        world.agent("edge", "192.0.2.7", true);
+        world.apply(recorded(address(), 2, &["a", "b"]));
+        assert!(is_announced(&world), "a sound node announces beside others");
+        world.apply(Object::Node(no));
+        assert!(!is_announced(&world), "b announces");
+        assert_eq!(world.why("192.0.2.7"), Some(WhyNot::NodeDoubtful));
+        // What this node does itself changes the record, too.
+        world.apply(recorded(address(), 1, &["b"]));
+        assert!(!is_announced(&world));
+        world.apply(Object::Node(SpeakerNode { cordoned: true, ..node("b") }));
+        assert!(is_announced(&world), "b is doubtful, too");
+        world.apply(Object::Node(node("b")));
+        assert!(!is_announced(&world));
+        world.apply(recorded(address(), 0, &[]));
+        assert!(is_announced(&world), "b does not announce any more");
+        world.apply(recorded(address(), 1, &["a"]));
+        assert!(is_announced(&world), "this node alone does");
+    }
+}
+
+#[test]
+fn a_sound_node_counts_also_when_the_record_does_not_name_it() {
+    let names = ["a", "b", "c", "d", "e"];
+    let cordoned = |name: &&str| Object::Node(SpeakerNode { cordoned: true, ..node(name) });
+    let address = |nodes| recorded(behind("192.0.2.7", "web", "edge"), nodes, &names);
+    let mut world = world(names.iter().map(cordoned).chain([address(5)]));
+    world.agent("edge", "192.0.2.7", true);
+    assert!(is_announced(&world), "all five that announce are cordoned");
+    world.apply(address(6));
+    assert!(!is_announced(&world), "the sixth is not, whichever it is");
+    world.apply(Object::Node(SpeakerNode { ready: false, ..node("f") }));
+    assert!(is_announced(&world), "it may be f");
+}
+
+#[test]
+fn an_excluded_node_offers_on_links_what_the_leader_says_others_announce() {
+    let address = || behind("192.0.2.7", "web", "edge");
+    let both = Advertisement { l2: Some(ByL2::default()), ..by_bgp("all") };
+    let mut world = world([told(both), recorded(address(), 2, &["a", "b"])]);
+    world.agent("edge", "192.0.2.7", true);
+    world.apply(Object::Node(SpeakerNode { excluded: true, ..node("a") }));
+    assert!(!is_announced(&world));
+    let offer = &world.network.offers[&ip("192.0.2.7")];
+    assert!(offer.draining, "{offer:?}");
 }
 
 #[test]
@@ -124,13 +196,12 @@ fn on_links_a_node_that_another_one_replaces_answers_until_the_other_one_does() 
 }
 
 #[test]
-fn another_node_that_no_advertisement_selects_does_not_announce() {
+fn another_node_that_no_advertisement_selects_takes_nothing_over() {
     let [no, _] = doubtful();
-    let mut here = by_bgp("all");
-    here.nodes = Some(selector("name", "a"));
+    let here = Advertisement { nodes: Some(selector("name", "a")), ..by_l2("links") };
     let mut world = world([Object::Node(no), told(here)]);
     world.after(Event::Speaker("b".into(), true));
-    assert!(is_announced(&world));
+    assert!(!hands_over(&world));
 }
 
 #[test]
@@ -169,5 +240,6 @@ fn events_of_other_nodes_cost_a_sound_node_nothing() {
     world.after(Event::Speaker("b".into(), true));
     world.apply(Object::Node(SpeakerNode { cordoned: true, ..node("b") }));
     world.after(Event::ServedAt(ip("192.0.2.7"), "b".into(), true));
+    world.apply(recorded(alone("192.0.2.7", "web"), 1, &["b"]));
     assert_eq!(world.machine.visited(), visited);
 }

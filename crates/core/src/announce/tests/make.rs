@@ -39,12 +39,20 @@ fn record(address: &str, kind: HolderKind, name: &str, load_balancer: Option<&st
     };
     let content =
         Content { pool: Some("public".into()), holders: vec![holder], state: AddressState::Active };
-    Object::Address(Record { address: ip(address), version: Version("1".into()), content })
+    let record = Record { address: ip(address), version: Version("1".into()), content };
+    Object::Address(record, Announcing::default())
 }
 
 /// An address that a Service has alone.
 pub(super) fn alone(address: &str, service: &str) -> Object {
     record(address, HolderKind::Service, service, None)
+}
+
+/// The same address with what the leader records of nodes that announce it: how many, and the first ones.
+pub(super) fn recorded(object: Object, nodes: usize, first: &[&str]) -> Object {
+    let Object::Address(record, _) = object else { return object };
+    let first = first.iter().map(|it| (*it).into()).collect();
+    Object::Address(record, Announcing { nodes, first })
 }
 
 /// An address of a Service on a load balancer.

@@ -49,6 +49,10 @@ fn object() -> impl Strategy<Value = Object> {
     prop_oneof![
         3 => (address(), name(&SERVICES)).prop_map(|(address, name)| alone(&address, name)),
         3 => (address(), name(&SERVICES)).prop_map(|(it, name)| behind(&it, name, "edge")),
+        2 => (address(), name(&SERVICES), 0..4_usize, subsequence(NODES.to_vec(), 0..=3))
+            .prop_map(|(it, name, more, first)| {
+                recorded(behind(&it, name, "edge"), first.len() + more, &first)
+            }),
         2 => advertisement(),
         1 => (name(&["tor", "spine"]), any::<bool>()).prop_map(|(name, some)| {
             let nodes = some.then(|| selector("name", "a"));
@@ -109,7 +113,7 @@ fn event() -> impl Strategy<Value = Event> {
 fn about(event: &Event) -> String {
     match event {
         Event::Apply(object) => match object {
-            Object::Address(record) => format!("address {}", record.address),
+            Object::Address(record, _) => format!("address {}", record.address),
             Object::Advertisement(it) => format!("advertisement {}", it.name),
             Object::Peer(it) => format!("peer {}", it.name),
             Object::Pool(name, _) => format!("pool {name}"),
@@ -232,7 +236,7 @@ proptest! {
         let (mut agents_only, mut present) = (BTreeMap::new(), BTreeSet::new());
         for event in events {
             match &event {
-                Event::Apply(Object::Address(record)) => {
+                Event::Apply(Object::Address(record, _)) => {
                     let holder = record.content.holders.first();
                     let is_behind = holder.is_some_and(|it| it.load_balancer.is_some());
                     agents_only.insert(record.address, is_behind);
@@ -271,4 +275,92 @@ fn the_cost_of_an_event_does_not_depend_on_the_number_of_addresses() {
         world.machine.visited() - before
     };
     assert_eq!(visited(100), visited(1_000));
+}
+
+/// Three nodes behind an agent each, and what the leader records of them.
+struct Cluster {
+    nodes: BTreeMap<&'static str, (World, SpeakerNode)>,
+    /// Whether the session of a node is established.
+    sessions: BTreeMap<&'static str, bool>,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let base = || {
+            let nodes = NODES.map(|name| Object::Node(node(name)));
+            let objects = [told(by_bgp("all")), told(by_l2("links")), router(peer("tor"))];
+            objects.into_iter().chain(nodes).chain([behind("192.0.2.7", "web", "edge")])
+        };
+        let world = |name: &'static str| {
+            let machine = Announcements::new(name.into());
+            let mut world = World { machine, network: Network::default() };
+            base().for_each(|object| world.machine.handle(Event::Apply(object)));
+            Kind::ALL.into_iter().for_each(|kind| world.machine.handle(Event::Done(kind)));
+            for other in NODES.into_iter().filter(|it| *it != name) {
+                world.machine.handle(Event::Speaker(other.into(), true));
+                world.machine.handle(Event::ServedAt(ip("192.0.2.7"), other.into(), true));
+            }
+            world.agent("edge", "192.0.2.7", true);
+            (name, (world, node(name)))
+        };
+        let sessions = NODES.map(|name| (name, true)).into();
+        Self { nodes: NODES.map(world).into(), sessions }
+    }
+
+    /// The nodes by which a router knows the address.
+    fn announce(&self) -> Vec<&'static str> {
+        let tells = |name: &&str| !self.nodes[name].0.network.prefixes("tor").is_empty();
+        NODES.into_iter().filter(|name| self.sessions[name] && tells(name)).collect()
+    }
+
+    /// The nodes that could: nothing but doubt speaks against them.
+    fn could(&self) -> Vec<&'static str> {
+        NODES.into_iter().filter(|name| self.sessions[name]).collect()
+    }
+
+    fn change(&mut self, name: &'static str, node: SpeakerNode) {
+        for (world, _) in self.nodes.values_mut() {
+            world.apply(Object::Node(node.clone()));
+        }
+        self.nodes.get_mut(name).expect("a node").1 = node;
+    }
+
+    /// The leader records until nothing changes. How often it did.
+    fn settle(&mut self) -> usize {
+        for round in 0..8 {
+            let now = self.announce();
+            let record = recorded(behind("192.0.2.7", "web", "edge"), now.len(), &now);
+            for (world, _) in self.nodes.values_mut() {
+                world.apply(record.clone());
+            }
+            if self.announce() == now {
+                return round;
+            }
+        }
+        panic!("it does not come to rest: {:?}", self.announce());
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// Whatever nodes are cordoned or unready and whichever sessions are up: while a session is, routers know the address,
+    /// and sound nodes have it to themselves.
+    #[test]
+    fn doubt_never_takes_the_last_route(
+        changes in vec((name(&NODES), any::<[bool; 3]>()), 0..12),
+    ) {
+        let mut cluster = Cluster::new();
+        cluster.settle();
+        for (name, [cordoned, ready, session]) in changes {
+            cluster.change(name, SpeakerNode { cordoned, ready, ..node(name) });
+            cluster.sessions.insert(name, session);
+            cluster.settle();
+            let could = cluster.could();
+            let sound = |it: &&&str| cluster.nodes[**it].1.is_sound();
+            let sound: Vec<_> = could.iter().filter(sound).copied().collect();
+            let expected = if sound.is_empty() { could } else { sound };
+            prop_assert_eq!(cluster.announce(), expected);
+        }
+    }
 }

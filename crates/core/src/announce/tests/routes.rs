@@ -25,6 +25,16 @@ fn another_community_is_an_update_and_no_flap() {
 }
 
 #[test]
+fn a_route_changes_also_when_what_is_covered_changes_with_it() {
+    let mut world = World::new(web().into_iter().chain([told(by_bgp("all")), router(peer("tor"))]));
+    let mut changed = by_bgp("all");
+    changed.covers.pools = ["public".into()].into();
+    let route = Route { prepend: 2, ..Route::default() };
+    changed.bgp = Some(ByBgp { route: route.clone(), ..ByBgp::default() });
+    assert_eq!(world.apply(told(changed)), [announce("tor", "192.0.2.7/32", route)]);
+}
+
+#[test]
 fn several_advertisements_of_a_prefix_make_one_route_in_the_order_of_their_names() {
     let with = |name: &str, route: Route| {
         told(Advertisement { bgp: Some(ByBgp { route, ..ByBgp::default() }), ..by_bgp(name) })

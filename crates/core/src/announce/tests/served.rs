@@ -177,10 +177,14 @@ fn an_address_that_is_recorded_later_is_its_holders() {
 
 #[test]
 fn a_shared_address_is_announced_while_any_holder_is_served() {
-    let Object::Address(mut record) = behind("192.0.2.7", "web", "edge") else { panic!() };
-    let Object::Address(other) = alone("192.0.2.7", "mail") else { panic!() };
+    let Object::Address(mut record, _) = behind("192.0.2.7", "web", "edge") else { panic!() };
+    let Object::Address(other, _) = alone("192.0.2.7", "mail") else { panic!() };
     record.content.holders.extend(other.content.holders);
-    let mut world = world([Object::Address(record), service("mail"), slice("mail", &["a"])]);
+    let mut world = world([
+        Object::Address(record, Announcing::default()),
+        service("mail"),
+        slice("mail", &["a"]),
+    ]);
     assert_eq!(world.network.prefixes("tor"), ["192.0.2.7/32"]);
     assert_eq!(world.agent("edge", "192.0.2.7", true), [held("192.0.2.7")]);
     assert_eq!(world.apply(slice("mail", &[])), []);

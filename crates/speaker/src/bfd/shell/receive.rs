@@ -97,9 +97,9 @@ impl Inbox {
             for _ in 0..BURST {
                 let mut buffer = [0; LONGEST];
                 let Ok(arrived) = receive(socket, &mut buffer) else { break };
-                let Arrived { from, interface, ttl, length } = arrived;
+                let Arrived { from, to, interface, ttl, length } = arrived;
                 let bytes = buffer.get(..length).unwrap_or_default();
-                datagram(Datagram { from, interface, hops: port.hops, ttl, bytes });
+                datagram(Datagram { from, to, interface, hops: port.hops, ttl, bytes });
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::dice::Dice;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 const FIRST_PORT: u16 = 49_152;
 const CONTROL: u32 = 0xc0;
@@ -33,8 +33,7 @@ impl Outbox {
 
     pub(super) fn set(&mut self, wanted: Wanted) {
         let key = wanted.peer.key;
-        let same = |it: &Sender| it.wanted.source == wanted.source && it.wanted.vrf == wanted.vrf;
-        if !self.senders.get(&key).is_some_and(same) {
+        if self.senders.get(&key).is_none_or(|it| it.wanted.vrf != wanted.vrf) {
             self.senders.insert(key, Sender { wanted, socket: None });
         }
     }
@@ -85,10 +84,6 @@ fn open(wanted: &Wanted, dice: &mut Dice) -> io::Result<Socket> {
     if let Some(vrf) = &wanted.vrf {
         socket.bind_device(Some(vrf.as_bytes()))?;
     }
-    let source = wanted.source.unwrap_or(match target {
-        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    });
     if target.is_ipv6() {
         socket.set_only_v6(true)?;
         socket.set_unicast_hops_v6(255)?;
@@ -100,9 +95,9 @@ fn open(wanted: &Wanted, dice: &mut Dice) -> io::Result<Socket> {
     let scope = wanted.peer.key.interface.unwrap_or(0);
     for tried in 1.. {
         let port = FIRST_PORT + dice.below(usize::from(u16::MAX - FIRST_PORT) + 1) as u16;
-        let from: SocketAddr = match source {
-            IpAddr::V4(_) => SocketAddr::new(source, port),
-            IpAddr::V6(source) => SocketAddrV6::new(source, port, 0, scope).into(),
+        let from: SocketAddr = match wanted.peer.key.local {
+            IpAddr::V4(local) => (local, port).into(),
+            IpAddr::V6(local) => SocketAddrV6::new(local, port, 0, scope).into(),
         };
         match socket.bind(&from.into()) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && tried < TRIES => {}

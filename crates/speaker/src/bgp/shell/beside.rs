@@ -6,6 +6,7 @@ use super::task::Input;
 use crate::bfd::shell::{Shell, Told, Wanted};
 use crate::bfd::{SessionKey, State};
 use parking_lot::Mutex;
+use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -56,9 +57,10 @@ impl BfdSession {
         Self { thread, input, wanted: None, state: None, up: false, flaps: 0 }
     }
 
-    /// Makes the session be as the peer's configuration says.
-    pub(super) fn configure(&mut self, peer: &Peer) {
-        let wanted = match peer.wanted_bfd() {
+    /// Makes the session be as the peer's configuration says. `connected` is the address of this node that the BGP session
+    /// uses, while it is established.
+    pub(super) fn configure(&mut self, peer: &Peer, connected: Option<IpAddr>) {
+        let wanted = match peer.wanted_bfd(connected) {
             Ok(wanted) => wanted,
             Err(why) => {
                 self.end();

@@ -4,6 +4,7 @@
 use super::socket::words;
 use crate::bgp::rib_out::NextHops;
 use crate::bgp::session::Conn;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,6 +42,8 @@ pub(super) type Events = mpsc::Sender<(Conn, Happened)>;
 pub(super) struct Link {
     /// `None` while the connection is being made.
     pub(super) outgoing: Option<mpsc::UnboundedSender<Vec<u8>>>,
+    /// The address of this node that it uses, once it is made.
+    pub(super) local: Option<IpAddr>,
     /// How many pieces were sent so far.
     pub(super) pieces: u64,
     _held: oneshot::Sender<()>,
@@ -50,7 +53,7 @@ impl Link {
     /// A link, and what becomes ready when it is dropped.
     pub(super) fn new(outgoing: Option<mpsc::UnboundedSender<Vec<u8>>>) -> (Self, Dropped) {
         let (held, dropped) = oneshot::channel();
-        (Self { outgoing, pieces: 0, _held: held }, dropped)
+        (Self { outgoing, local: None, pieces: 0, _held: held }, dropped)
     }
 }
 

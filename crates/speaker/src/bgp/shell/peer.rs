@@ -1,6 +1,6 @@
 //! The configuration of a peer with all that concerns sockets, and its status.
 
-use super::socket::index;
+use super::socket::{index, routed_from};
 use crate::bfd;
 use crate::bgp::session::{Config, Status};
 use bowline_core::clock::Uptime;
@@ -123,21 +123,29 @@ impl Peer {
         Self { remote, ..self.clone() }
     }
 
-    /// The BFD session that there should be.
-    pub(super) fn wanted_bfd(&self) -> Result<Option<bfd::shell::Wanted>, String> {
+    /// The BFD session that there should be. It has the local address of the BGP session, as that is the one that the
+    /// router has its own session with; before there is one, the address that a connection would be made from.
+    pub(super) fn wanted_bfd(
+        &self,
+        connected: Option<IpAddr>,
+    ) -> Result<Option<bfd::shell::Wanted>, String> {
         let Some(Bfd { parameters, minimum_ttl }) = self.bfd else { return Ok(None) };
         let (peer, interface) = match &self.remote {
             Remote::Address(address) => (*address, None),
             Remote::LinkLocal(address, interface) => ((*address).into(), Some(index(interface)?)),
             Remote::Interface(_) => return Ok(None),
         };
+        let local = match connected.or(self.source) {
+            Some(local) => local,
+            None => routed_from(peer, interface, self.vrf.as_deref())?,
+        };
         let hops = match self.distance {
             Distance::Link | Distance::LinkProven => bfd::Hops::Single,
             Distance::Routed => bfd::Hops::Multi,
         };
-        let key = bfd::SessionKey { peer, interface, hops };
+        let key = bfd::SessionKey { local, peer, interface, hops };
         let peer = bfd::Peer { key, parameters, minimum_ttl };
-        Ok(Some(bfd::shell::Wanted { peer, source: self.source, vrf: self.vrf.clone() }))
+        Ok(Some(bfd::shell::Wanted { peer, vrf: self.vrf.clone() }))
     }
 }
 

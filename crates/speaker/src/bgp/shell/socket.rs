@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// RFC 791's Internetwork Control, which routers serve first.
 const CONTROL: u32 = 0xc0;
+/// The port of a socket that nothing is sent from: discard.
+const UNUSED_PORT: u16 = 9;
 /// Linux's default.
 const DEFAULT_TTL: u32 = 64;
 
@@ -66,6 +68,30 @@ pub(super) fn to_connect(peer: &Peer, target: SocketAddr) -> Result<Socket, Stri
     }
     tune(&socket, peer.distance, target.is_ipv6()).map_err(what("set the options of a socket"))?;
     Ok(socket)
+}
+
+/// The address of this node from which it would send to another one.
+pub(super) fn routed_from(
+    to: IpAddr,
+    interface: Option<u32>,
+    vrf: Option<&str>,
+) -> Result<IpAddr, String> {
+    let target = match (to, interface) {
+        (IpAddr::V6(to), Some(index)) => on_link(to, UNUSED_PORT, index),
+        _ => SocketAddr::new(to, UNUSED_PORT),
+    };
+    let routed = || {
+        let socket = Socket::new(Domain::for_address(target), Type::DGRAM, Some(Protocol::UDP))?;
+        if let Some(vrf) = vrf {
+            socket.bind_device(Some(vrf.as_bytes()))?;
+        }
+        // It only looks for the route. Nothing is sent.
+        socket.connect(&target.into())?;
+        socket.local_addr()
+    };
+    let no_route = |e: io::Error| format!("no route to {to}: {}", words(&e));
+    let local = routed().map_err(no_route)?.as_socket();
+    Ok(local.ok_or_else(|| format!("no route to {to}"))?.ip())
 }
 
 /// Options that do not depend on who made the connection.

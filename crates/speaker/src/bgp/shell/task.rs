@@ -14,7 +14,7 @@ use crate::bgp::session::{Conn, Effect, Event, Record, Report, Session, State, S
 use bowline_core::clock::Uptime;
 use ipnet::IpNet;
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, yield_now};
@@ -162,7 +162,14 @@ impl Task {
             self.discovery = interface.map(|it| Discovery::start(it, self.input.clone()));
         }
         // Without an address there is none.
-        self.bfd.configure(&self.there().unwrap_or_else(|_| self.peer.clone()));
+        let peer = self.there().unwrap_or_else(|_| self.peer.clone());
+        self.bfd.configure(&peer, self.connected_from());
+    }
+
+    /// The address of this node that the established session uses.
+    fn connected_from(&self) -> Option<IpAddr> {
+        let is_established = self.session.status().state == State::Established;
+        self.connections.values().find_map(|it| it.local).filter(|_| is_established)
     }
 
     /// The peer where it was found, if it has to be found.
@@ -240,7 +247,8 @@ impl Task {
 
     fn carry(&mut self, id: Conn, stream: TcpStream) {
         let (outgoing, pieces) = mpsc::unbounded_channel();
-        let (link, dropped) = Link::new(Some(outgoing));
+        let (mut link, dropped) = Link::new(Some(outgoing));
+        link.local = stream.local_addr().ok().map(|it| it.ip().to_canonical());
         self.connections.insert(id, link);
         self.carriers.spawn(carry(id, stream, pieces, dropped, self.events.clone()));
     }
@@ -274,9 +282,11 @@ impl Task {
         if let Some(record) = self.record {
             record(&self.name, Record::Asked(now, effects.clone()));
         }
+        let mut follows = false;
         for effect in effects {
             match effect {
                 Effect::Connect(id) => {
+                    follows = true;
                     let (link, dropped) = Link::new(None);
                     self.connections.insert(id, link);
                     self.carriers.spawn(dial(id, self.there(), dropped, self.events.clone()));
@@ -292,10 +302,13 @@ impl Task {
                 Effect::Close(id) => _ = self.connections.remove(&id),
                 Effect::Report(report) => {
                     self.report(&report);
-                    // Its interface is there now, if it was not before.
-                    self.follow();
+                    follows = true;
                 }
             }
+        }
+        // Its interface is there now, if it was not before, or a route from another address.
+        if follows {
+            self.follow();
         }
         self.publish();
         self.session.wake_at()

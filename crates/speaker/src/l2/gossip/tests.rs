@@ -95,7 +95,7 @@ impl Network {
         });
         let peers = (0..self.nodes.len()).map(at).collect();
         self.feed(node, Event::Peers(peers));
-        self.feed(node, Event::Profile(Profile { name, macs: vec![] }));
+        self.feed(node, Event::Profile(Profile { name, macs: vec![], at: None }));
     }
 
     fn crash(&mut self, node: usize) {

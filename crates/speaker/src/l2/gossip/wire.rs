@@ -77,6 +77,8 @@ impl Reader<'_> {
             2 => Hold::Owns,
             3 => Hold::Offers(None),
             4 => Hold::Offers(Some(MemberId(self.number()?))),
+            5 => Hold::Lends(MemberId(self.number()?)),
+            6 => Hold::StandsIn(MemberId(self.number()?)),
             _ => return None,
         };
         Some(Stance { standing, hold })
@@ -90,7 +92,12 @@ impl Reader<'_> {
         let count = usize::from(self.byte()?);
         let macs = (0..count).map(|_| self.take().map(Mac)).collect::<Option<Vec<_>>>()?;
         (macs.len() <= MACS_LIMIT && macs.iter().all(|it| it.is_unicast())).then_some(())?;
-        Some(Profile { name, macs })
+        let at = match self.byte()? {
+            0 => None,
+            1 => Some(self.address()?),
+            _ => return None,
+        };
+        Some(Profile { name, macs, at })
     }
 
     pub(super) fn word(&mut self) -> Option<Word> {
@@ -167,6 +174,10 @@ impl Writer {
                 for mac in macs {
                     self.bytes(&mac.0);
                 }
+                self.byte(profile.at.is_some().into());
+                if let Some(at) = profile.at {
+                    self.address(at);
+                }
             }
             Word::Stance(address, stance) => {
                 self.address(*address);
@@ -183,6 +194,8 @@ impl Writer {
                     Hold::Owns => (2, None),
                     Hold::Offers(None) => (3, None),
                     Hold::Offers(Some(to)) => (4, Some(to)),
+                    Hold::Lends(to) => (5, Some(to)),
+                    Hold::StandsIn(of) => (6, Some(of)),
                 };
                 self.byte(hold << 4 | standing);
                 if let Some(to) = to {

@@ -2,6 +2,7 @@
 //! causes.
 
 use super::spot::{Seen, Spot, State};
+use super::stand_in::LEND_TIME;
 use super::{ANNOUNCE_AT, Effect, Owner, Owners, PROBE_TIME, ROOM_FOR_PROBES, wake};
 use crate::l2::frame::{self, Mac};
 use crate::l2::member::{Hold, MemberId, Rank, Stance, Standing, rank};
@@ -28,6 +29,8 @@ enum Chance {
     Free,
     /// Its owner offers it to this node.
     Offered(MemberId),
+    /// Its owner asks this node to stand in.
+    Lent(MemberId),
 }
 
 impl Owners {
@@ -69,19 +72,25 @@ impl Owners {
     }
 
     /// What the members say that are there.
-    fn live<'a>(&'a self, spot: &'a Spot) -> impl Iterator<Item = (MemberId, Stance)> + 'a {
+    pub(super) fn live<'a>(
+        &'a self,
+        spot: &'a Spot,
+    ) -> impl Iterator<Item = (MemberId, Stance)> + 'a {
         spot.stances.iter().copied().filter(|it| self.is_up(it.0))
     }
 
-    /// The member of the highest rank that says to be the owner.
+    /// The member of the highest rank that says to be the owner, or to stand in for it.
     fn claimant(&self, address: IpAddr, spot: &Spot) -> Option<(MemberId, Stance)> {
-        let claims = |it: &(MemberId, Stance)| matches!(it.1.hold, Hold::Owns | Hold::Offers(_));
+        let claims = |it: &(MemberId, Stance)| match it.1.hold {
+            Hold::Owns | Hold::Offers(_) | Hold::Lends(_) | Hold::StandsIn(_) => true,
+            Hold::None | Hold::Verifies => false,
+        };
         let order = |it: &(MemberId, Stance)| rank(address, it.1.standing, it.0);
         self.live(spot).filter(claims).max_by_key(order)
     }
 
     /// The eligible member of the highest rank but this node.
-    fn first_other(&self, address: IpAddr, spot: &Spot) -> Option<Rank> {
+    pub(super) fn first_other(&self, address: IpAddr, spot: &Spot) -> Option<Rank> {
         let eligible = self.live(spot).filter(|it| it.1.standing != Standing::Out);
         eligible.map(|(member, stance)| rank(address, stance.standing, member)).max()
     }
@@ -107,6 +116,13 @@ impl Owners {
                     Chance::None
                 }
             }
+            Some((owner, Stance { hold: Hold::Lends(to), .. })) if to == self.me => {
+                Chance::Lent(owner)
+            }
+            // It kept the address for this speaker.
+            Some((other, Stance { hold: Hold::StandsIn(of), .. })) if of == self.me => {
+                Chance::Offered(other)
+            }
             Some(_) => Chance::None,
             None if self.live(spot).any(|it| it.1.hold == Hold::Verifies) => Chance::None,
             None if first() => Chance::Free,
@@ -129,7 +145,7 @@ impl Owners {
                 if rival.is_some_and(|it| it.1.hold == Hold::Owns && higher(it)) {
                     State::Idle
                 } else if self.gives_way(address, spot) {
-                    State::Offering { to: None, until: None }
+                    self.hands_over(address, spot, now)
                 } else {
                     // Clients may have heard the rival: they are told, now and when it is gone.
                     let announced = if before == rival.is_some() { announced } else { 0 };
@@ -157,23 +173,36 @@ impl Owners {
             State::Taking { from, until } => {
                 let old = self.live(spot).find(|it| it.0 == from).map(|it| it.1.hold);
                 match old {
-                    Some(Hold::Offers(_)) if now < until => state,
-                    Some(Hold::Offers(_) | Hold::Owns) => State::Idle,
+                    Some(Hold::Offers(_) | Hold::StandsIn(_)) if now < until => state,
+                    Some(Hold::Offers(_) | Hold::StandsIn(_) | Hold::Owns) => State::Idle,
                     _ if rival.is_some() || self.standing(address, spot) == Standing::Out => {
                         State::Idle
                     }
                     _ => State::Owner { since: now, announced: 0, rival: false },
                 }
             }
+            State::Lending { .. } | State::Learning { .. } | State::StandingIn { .. } => {
+                self.lent(address, spot, now)
+            }
             State::Idle | State::Waiting(_) | State::Queued | State::Asking { .. } => {
                 match (self.chance(address, spot), state) {
                     (Chance::None, _) => State::Idle,
                     (Chance::Offered(from), _) => State::Taking { from, until: now + TAKE_TIME },
+                    (Chance::Lent(of), _) => State::Learning { of, since: now, probes: 0 },
                     (Chance::Free, State::Idle) => State::Queued,
                     (Chance::Free, State::Waiting(until)) if now >= until => State::Queued,
                     (Chance::Free, _) => state,
                 }
             }
+        }
+    }
+
+    /// An owner that should not be it any more makes place: for a while if its speaker is only replaced, else for good.
+    fn hands_over(&self, address: IpAddr, spot: &Spot, now: Uptime) -> State {
+        let stays = self.lending && spot.candidate.as_ref().is_some_and(|it| !it.draining);
+        match self.first_other(address, spot).filter(|_| stays) {
+            Some((_, _, to)) => State::Lending { to, until: now + LEND_TIME },
+            None => State::Offering { to: None, until: None },
         }
     }
 
@@ -191,14 +220,15 @@ impl Owners {
     pub(super) fn enter(&mut self, address: IpAddr, next: State, now: Uptime) {
         let Some(spot) = self.spots.get_mut(&address) else { return };
         let before = std::mem::replace(&mut spot.state, next);
-        if before.answers() != next.answers() {
+        if before.owns() != next.owns() {
             let count =
-                if next.answers() { &mut self.counts.taken } else { &mut self.counts.released };
+                if next.owns() { &mut self.counts.taken } else { &mut self.counts.released };
             *count += 1;
         }
         if next.answers() || next == State::Idle {
             (spot.seen, spot.contradicted) = (None, None);
         }
+        let stood_in = matches!(before, State::StandingIn { .. });
         if before.listens() != next.listens()
             && let IpAddr::V6(v6) = address
         {
@@ -210,6 +240,11 @@ impl Owners {
             self.effects.push(Effect::NotMoved(address, to));
         }
         let started = std::mem::discriminant(&before) != std::mem::discriminant(&next);
+        if started
+            && let (State::Learning { .. }, Some(spot)) = (next, self.spots.get_mut(&address))
+        {
+            spot.lent.clear();
+        }
         match next {
             State::Idle => self.set_wake(address, None),
             State::Waiting(until) => self.set_wake(address, Some(until)),
@@ -223,7 +258,16 @@ impl Owners {
             State::Owner { announced: 0, .. } => self.tick(address, now),
             State::Owner { .. } => self.remind(address, now),
             State::Offering { until, .. } => self.set_wake(address, until),
+            State::Lending { .. } | State::Learning { .. } | State::StandingIn { .. }
+                if before != next =>
+            {
+                let at = self.tick_lent(address, now);
+                self.set_wake(address, at);
+            }
             _ => {}
+        }
+        if stood_in && !matches!(next, State::StandingIn { .. }) {
+            self.forget_vitals();
         }
         self.tell(address);
     }
@@ -288,6 +332,11 @@ impl Owners {
                     }
                 }
             }
+            State::Lending { .. } | State::Learning { .. } | State::StandingIn { .. } => {
+                // What is due now is decided next.
+                let at = self.tick_lent(address, now).filter(|at| *at > now);
+                self.set_wake(address, at);
+            }
             _ => {}
         }
     }
@@ -320,13 +369,17 @@ impl Owners {
     }
 
     /// The links of an address, and the Ethernet address of each.
-    fn senders(&self, address: IpAddr, spot: &Spot) -> impl Iterator<Item = (u32, Mac)> + use<'_> {
+    pub(super) fn senders(
+        &self,
+        address: IpAddr,
+        spot: &Spot,
+    ) -> impl Iterator<Item = (u32, Mac)> + use<'_> {
         let links = spot.reach(address, &self.links).links;
         links.into_iter().filter_map(|index| Some((index, self.links.get(&index)?.mac)))
     }
 
     /// Asks on every link whether a host has the address. Whether there was room for it.
-    fn probe(&mut self, address: IpAddr, now: Uptime) -> bool {
+    pub(super) fn probe(&mut self, address: IpAddr, now: Uptime) -> bool {
         let Some(spot) = self.spots.get(&address) else { return true };
         let frames: Vec<_> = self
             .senders(address, spot)
@@ -361,10 +414,16 @@ impl Owners {
     fn tell(&mut self, address: IpAddr) {
         let Some(spot) = self.spots.get(&address) else { return };
         let stance = Stance { standing: self.standing(address, spot), hold: spot.state.hold() };
-        let owner = if spot.state.answers() {
+        let owner = if spot.state.owns() {
             Owner::Me
-        } else if let Some((member, _)) = self.claimant(address, spot) {
-            Owner::Member(member)
+        } else if let State::StandingIn { of, .. } = spot.state {
+            Owner::Member(of)
+        } else if let Some((member, stance)) = self.claimant(address, spot) {
+            match stance.hold {
+                Hold::StandsIn(of) if of == self.me => Owner::Me,
+                Hold::StandsIn(of) => Owner::Member(of),
+                _ => Owner::Member(member),
+            }
         } else {
             match spot.seen {
                 Some(Seen::Member(member)) => Owner::Member(member),
@@ -384,7 +443,7 @@ impl Owners {
     /// Offers an address to another member, if this node owns it.
     pub(super) fn offer(&mut self, address: IpAddr, to: MemberId, now: Uptime) {
         let Some(spot) = self.spots.get(&address) else { return };
-        if !spot.state.answers() || to == self.me {
+        if !spot.state.owns() || to == self.me {
             return;
         }
         if !self.is_up(to) || spot.stance(to).standing == Standing::Out {
@@ -400,10 +459,12 @@ impl Owners {
         for address in addresses {
             let Some(spot) = self.spots.get_mut(&address) else { continue };
             match &mut spot.state {
-                State::Owner { .. } | State::Offering { .. } => {
+                State::Owner { .. } | State::Offering { .. } | State::Lending { .. } => {
                     self.enter(address, State::Verifying { since: now, probes: 0 }, now);
                 }
-                State::Taking { .. } => self.enter(address, State::Idle, now),
+                State::Taking { .. } | State::Learning { .. } | State::StandingIn { .. } => {
+                    self.enter(address, State::Idle, now);
+                }
                 State::Asking { since, probes } | State::Verifying { since, probes } => {
                     (*since, *probes) = (now, 0);
                     self.tick(address, now);

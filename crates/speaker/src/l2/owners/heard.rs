@@ -14,8 +14,10 @@ const ASK_MEMBER_AGAIN: Duration = Duration::from_millis(1000);
 const GOSSIP_TIME: Duration = Duration::from_millis(2000);
 /// After how long a stranger is asked again.
 const ASK_STRANGER_AGAIN: Duration = Duration::from_millis(3000);
+/// How long a frame may be under way that was sent before its sender said something else by gossip.
+const UNDER_WAY: Duration = Duration::from_millis(50);
 /// How often an address is defended against a member of lower rank.
-const DEFEND_MEMBER: Duration = Duration::from_millis(500);
+pub(super) const DEFEND_MEMBER: Duration = Duration::from_millis(500);
 /// How often an address is defended against a stranger, and how often the conflict is told (RFC 5227).
 const DEFEND_STRANGER: Duration = Duration::from_secs(10);
 
@@ -26,8 +28,14 @@ impl Owners {
                 (*address, *mac)
             }
         };
+        if let Frame::Claim { .. } = frame {
+            self.proved(address, mac, now);
+        }
         let Some(spot) = self.spots.get(&address) else { return };
         if self.links.values().any(|it| it.mac == mac) {
+            if let Frame::Claim { .. } = frame {
+                self.kept(address, now);
+            }
             return;
         }
         if !spot.reach(address, &self.links).links.contains(&interface) {
@@ -35,13 +43,21 @@ impl Owners {
         }
         let Some(own) = self.links.get(&interface).map(|it| it.mac) else { return };
         match frame {
+            Frame::Question(question) if matches!(spot.state, State::StandingIn { .. }) => {
+                let lent = spot.lent.iter().find(|it| it.0 == interface);
+                if let Some((_, has)) = lent.filter(|_| spot.state.answers()) {
+                    let answer = frame::answer_for(own, *has, question);
+                    self.counts.answers += 1;
+                    self.effects.push(Effect::Send(interface, answer));
+                }
+            }
             Frame::Question(question) if spot.state.answers() => {
                 self.counts.answers += 1;
                 self.effects.push(Effect::Send(interface, frame::answer(own, question)));
             }
             Frame::Question(Question { asker: None, .. }) => self.asked_too(address, mac, own, now),
             Frame::Question(_) => {}
-            Frame::Claim { .. } => self.claimed(address, mac, now),
+            Frame::Claim { .. } => self.claimed(interface, address, mac, now),
         }
     }
 
@@ -74,22 +90,40 @@ impl Owners {
     }
 
     /// Another host says that it has the address.
-    fn claimed(&mut self, address: IpAddr, mac: Mac, now: Uptime) {
+    fn claimed(&mut self, interface: u32, address: IpAddr, mac: Mac, now: Uptime) {
         let seen = self.seen(mac);
         if let Seen::Member(member) = seen
             && self.is_up(member)
         {
-            return self.claimed_by_live(address, member, now);
+            return self.claimed_by_live(interface, address, mac, member, now);
         }
         let Some(spot) = self.spots.get(&address) else { return };
         let is_higher = self.is_higher(address, spot, seen);
         match (spot.state, seen) {
             (State::Idle | State::Queued, _) => {}
+            (State::Learning { of, .. }, Seen::Member(by)) if by == of => {
+                self.lent_at(interface, address, mac);
+            }
+            (State::Learning { .. }, _) => {}
+            // An answer to the question where it is, which was under way.
+            (State::StandingIn { of, since, answers }, Seen::Member(by))
+                if by == of && (!answers || now < since + UNDER_WAY) => {}
+            (State::StandingIn { .. }, Seen::Member(_)) => {
+                self.wait(address, Some(seen), ASK_MEMBER_AGAIN, now);
+            }
+            (State::StandingIn { .. }, Seen::Stranger(_)) => {
+                if self.may_defend(address, DEFEND_STRANGER, now) {
+                    self.conflict(address, mac);
+                }
+            }
             (State::Taking { .. }, Seen::Member(_)) => {}
             (State::Offering { to, .. }, Seen::Member(by)) if to.is_none_or(|to| to == by) => {
                 self.wait(address, Some(seen), ASK_MEMBER_AGAIN, now);
             }
-            (State::Owner { .. } | State::Offering { .. }, Seen::Member(_)) => {
+            (
+                State::Owner { .. } | State::Offering { .. } | State::Lending { .. },
+                Seen::Member(_),
+            ) => {
                 if is_higher == Some(true) {
                     self.wait(address, Some(seen), ASK_MEMBER_AGAIN, now);
                 } else if self.may_defend(address, DEFEND_MEMBER, now) {
@@ -97,7 +131,10 @@ impl Owners {
                 }
             }
             (
-                State::Owner { .. } | State::Offering { .. } | State::Taking { .. },
+                State::Owner { .. }
+                | State::Offering { .. }
+                | State::Lending { .. }
+                | State::Taking { .. },
                 Seen::Stranger(_),
             ) => {
                 if self.may_defend(address, DEFEND_STRANGER, now) {
@@ -130,14 +167,26 @@ impl Owners {
 
     /// A frame says that a member has the address which is heard by gossip. What the member says itself counts, since any
     /// host of the link can send such a frame, and its kernel may answer although its speaker does not own the address.
-    fn claimed_by_live(&mut self, address: IpAddr, member: MemberId, now: Uptime) {
+    fn claimed_by_live(
+        &mut self,
+        interface: u32,
+        address: IpAddr,
+        mac: Mac,
+        member: MemberId,
+        now: Uptime,
+    ) {
         let Some(spot) = self.spots.get(&address) else { return };
-        let owns = matches!(spot.stance(member).hold, Hold::Owns | Hold::Offers(_));
+        let owns =
+            matches!(spot.stance(member).hold, Hold::Owns | Hold::Offers(_) | Hold::Lends(_))
+                || self.live(spot).any(|it| it.1.hold == Hold::StandsIn(member));
         match spot.state {
+            State::Learning { of, .. } if of == member => self.lent_at(interface, address, mac),
+            // It stops when a member says by gossip that it has the address.
+            State::Learning { .. } | State::StandingIn { .. } => {}
             State::Idle | State::Queued | State::Taking { .. } => {}
             // It stops when the member says by gossip that it took over.
             State::Offering { to, .. } if owns || to.is_none_or(|to| to == member) => {}
-            State::Owner { .. } | State::Offering { .. } => {
+            State::Owner { .. } | State::Offering { .. } | State::Lending { .. } => {
                 if self.may_defend(address, DEFEND_MEMBER, now) {
                     self.announce(address, now);
                 }
@@ -161,6 +210,16 @@ impl Owners {
         }
     }
 
+    /// The owner, for which this node is to stand in, has the address there.
+    fn lent_at(&mut self, interface: u32, address: IpAddr, mac: Mac) {
+        if let Some(spot) = self.spots.get_mut(&address)
+            && spot.lent.iter().all(|it| it.0 != interface)
+        {
+            spot.lent.push((interface, mac));
+            self.dirty.insert(address);
+        }
+    }
+
     fn conflict(&mut self, address: IpAddr, mac: Mac) {
         self.counts.conflicts += 1;
         self.effects.push(Effect::Conflict(address, mac));
@@ -176,7 +235,7 @@ impl Owners {
         may
     }
 
-    fn may_defend(&mut self, address: IpAddr, pause: Duration, now: Uptime) -> bool {
+    pub(super) fn may_defend(&mut self, address: IpAddr, pause: Duration, now: Uptime) -> bool {
         let Some(spot) = self.spots.get_mut(&address) else { return false };
         let may = spot.defended.is_none_or(|at| now >= at + pause);
         if may {

@@ -43,12 +43,23 @@ pub(super) enum State {
     },
     /// It answers until another member takes over.
     Offering { to: Option<MemberId>, until: Option<Uptime> },
+    /// It answers until this member stands in for it, while its speaker is replaced.
+    Lending { to: MemberId, until: Uptime },
+    /// The owner asks this node to stand in, and this node asks where the owner has the address.
+    Learning { of: MemberId, since: Uptime, probes: u8 },
+    /// It stands in: once the owner has stopped to answer, it tells who asks where the owner has the address.
+    StandingIn { of: MemberId, since: Uptime, answers: bool },
 }
 
 impl State {
-    /// Whether this node answers for the address.
+    /// Whether this node answers for the address that it has it.
+    pub(super) fn owns(&self) -> bool {
+        matches!(self, Self::Owner { .. } | Self::Offering { .. } | Self::Lending { .. })
+    }
+
+    /// Whether this node answers for the address, be it for another one.
     pub(super) fn answers(&self) -> bool {
-        matches!(self, Self::Owner { .. } | Self::Offering { .. })
+        self.owns() || matches!(self, Self::StandingIn { answers: true, .. })
     }
 
     /// Whether this node needs the questions for an IPv6 address.
@@ -59,10 +70,16 @@ impl State {
     /// What the other members are told.
     pub(super) fn hold(&self) -> Hold {
         match self {
-            Self::Idle | Self::Waiting(_) | Self::Queued | Self::Asking { .. } => Hold::None,
+            Self::Idle
+            | Self::Waiting(_)
+            | Self::Queued
+            | Self::Asking { .. }
+            | Self::Learning { .. } => Hold::None,
             Self::Verifying { .. } => Hold::Verifies,
             Self::Taking { .. } | Self::Owner { .. } => Hold::Owns,
             Self::Offering { to, .. } => Hold::Offers(*to),
+            Self::Lending { to, .. } => Hold::Lends(*to),
+            Self::StandingIn { of, .. } => Hold::StandsIn(*of),
         }
     }
 }
@@ -81,6 +98,8 @@ pub(super) struct Spot {
     pub(super) seen: Option<Seen>,
     /// Since when frames say, on the way to an owner, that members have the address which by gossip do not own it.
     pub(super) contradicted: Option<Uptime>,
+    /// On which links the owner, for which this node stands in, has the address at which interface.
+    pub(super) lent: Vec<(u32, Mac)>,
     /// When the address was last defended against a claim.
     pub(super) defended: Option<Uptime>,
     /// When a stranger was last told of that was not known before.

@@ -3,6 +3,7 @@
 mod links;
 mod orders;
 mod segment;
+mod upgrades;
 
 use super::{Candidate, Interfaces, Owner, PROBE_TIME};
 use crate::l2::frame::{self, Frame, Mac, Question};

@@ -30,9 +30,10 @@ const ROUNDS: usize = 8;
 pub(super) struct Shell {
     me: MemberId,
     name: String,
+    /// Where other speakers reach this one.
+    at: IpAddr,
     socket: UdpSocket,
     changes: Changes,
-    at: IpAddr,
     /// The links that addresses may be announced on.
     links: BTreeMap<u32, Link>,
     links_read: Uptime,
@@ -96,9 +97,9 @@ impl Shell {
         Ok(Self {
             me,
             name: config.name.clone(),
+            at: config.at.ip(),
             socket,
             changes: Changes::watch()?,
-            at: config.at.ip(),
             links: BTreeMap::new(),
             links_read: Uptime::ZERO,
             names: BTreeMap::new(),
@@ -197,6 +198,10 @@ impl Shell {
                     self.leaving = true;
                     self.owners.handle(owners::Event::Leave, now);
                 }
+                Ok(Command::Lend) => {
+                    self.leaving = true;
+                    self.owners.handle(owners::Event::Lend, now);
+                }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -282,7 +287,7 @@ impl Shell {
                 macs.push(link.mac);
             }
         }
-        Profile { name: self.name.clone(), macs }
+        Profile { name: self.name.clone(), macs, at: Some(self.at) }
     }
 
     fn read_datagrams(&mut self, now: Uptime) {

@@ -118,6 +118,30 @@ fn an_address_and_its_service_tell_who_announces_it_until_no_node_does() {
 }
 
 #[test]
+fn a_host_that_claims_an_address_is_an_event_of_its_service() {
+    use bowline_core::report::speaker::OnLinks;
+    let claimed = |node: &str| {
+        let links =
+            OnLinks { conflicts: [(AT, "02:00:00:00:99:99".into())].into(), ..OnLinks::default() };
+        let Observed::Lease(Seen::Apply(mut seen)) = speaker(node, 1, &[]) else { panic!("one") };
+        let lease = seen.speaker.as_mut().unwrap();
+        lease.report = lease.report.take().map(|it| it.on_links(links));
+        Observed::Lease(Seen::Apply(seen))
+    };
+    let (mut state, now) = leader([]);
+    state.outbox.take_events();
+    state.observe(claimed("a"), now);
+    let events = state.outbox.take_events();
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert_eq!(&*event.reason, "AddressConflict");
+    let said = &event.message;
+    assert!(said.contains("host 02:00:00:00:99:99 claims 192.0.2.7"), "{said}");
+    assert!(said.contains("What helps: find the host"), "{said}");
+    state.observe(claimed("b"), now);
+    assert_eq!(state.outbox.take_events(), [], "each node of the segment sees the host");
+}
+
+#[test]
 fn of_many_nodes_five_are_named() {
     let nodes: Vec<_> = (0..9).map(|n| format!("n{n}")).collect();
     let (mut state, now) = leader(nodes.iter().map(|node| speaker(node, 1, &[AT])));

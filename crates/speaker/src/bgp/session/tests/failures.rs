@@ -106,6 +106,76 @@ fn a_peer_that_reads_nothing_is_given_up_and_costs_little_memory() {
     assert_eq!(lab.why(), "the peer read nothing for 480 s");
 }
 
+/// The peer's machine is gone and its TCP connection is not. Its kernel, or a middlebox, even accepts new connections; nothing is
+/// read or said there for an hour, and routes change all the time.
+#[test]
+fn connections_that_stay_half_open_for_an_hour_end_one_by_one_and_cost_no_memory() {
+    const PREFIXES: u32 = 50;
+    let prefix = |number: u32| IpNet::new(Ipv4Addr::from(0x0a00_0000 + number).into(), 32).unwrap();
+    let mut lab = Lab::new(config());
+    let conn = lab.establish();
+    lab.sent = false;
+    let began = lab.now;
+    let mut open = std::collections::BTreeMap::from([(conn, 0)]);
+    let (mut attempts, mut ended_at, mut most) = (0, None, 0);
+    for second in 0..3600_u32 {
+        for number in 0..PREFIXES {
+            let route = Route { med: Some(second), ..Route::default() };
+            lab.session.handle(Event::Announce(prefix(number), route), lab.now);
+        }
+        lab.take();
+        lab.pass(secs(1));
+        for effect in lab.effects() {
+            match effect {
+                Effect::Send(conn, bytes) => {
+                    *open.get_mut(&conn).expect("it is open") += bytes.len()
+                }
+                Effect::Close(conn) => {
+                    open.remove(&conn);
+                    ended_at.get_or_insert(lab.now - began);
+                }
+                Effect::Connect(conn) => {
+                    attempts += 1;
+                    open.insert(conn, 0);
+                    lab.event(Event::Connected(conn, local()));
+                }
+                Effect::Report(_) => {}
+            }
+        }
+        assert!(open.len() <= 1, "one connection at a time: {open:?}");
+        most = most.max(open.values().sum());
+    }
+    assert_eq!(ended_at, Some(secs(90)), "the hold time ends the first one");
+    // Each of the others is given a minute for its OPEN, and there is a pause before the next one.
+    assert!((29..=59).contains(&attempts), "{attempts}");
+    // What is on the way to the peer, and no more; what changed waits as one state.
+    assert!(most < 100_000, "{most} bytes wait in sockets");
+    assert_eq!(lab.session.counters().flaps, 1);
+
+    // The peer is back.
+    lab.sent = true;
+    let conn = loop {
+        let connects = |it: &Effect| match it {
+            Effect::Connect(conn) => Some(*conn),
+            _ => None,
+        };
+        if let Some(conn) = lab.effects().iter().find_map(connects) {
+            break conn;
+        }
+        lab.pass(secs(1));
+    };
+    lab.event(Event::Connected(conn, local()));
+    lab.say(conn, Message::Open(super::open()));
+    lab.effects.clear();
+    lab.say(conn, Message::KeepAlive);
+    assert_eq!(lab.session.state(), State::Established);
+    let heard = lab.heard(conn);
+    let told: usize = heard.iter().map(|it| update(it).announced.len()).sum();
+    assert_eq!(told, PREFIXES as usize, "each prefix once, as it is last");
+    let last = |it: &Message| update(it).attributes.med == Some(3599);
+    assert!(heard.iter().filter(|it| !update(it).announced.is_empty()).all(last), "{heard:?}");
+}
+
 #[test]
 fn every_end_of_a_connection_has_its_words() {
     let reset = |lab: &mut Lab, conn| lab.event(Event::Closed(conn, "reset by peer".to_owned()));

@@ -21,7 +21,7 @@ fn address(number: u32) -> IpAddr {
 }
 
 fn profile(name: &str) -> Word {
-    Word::Profile(Profile { name: name.into(), macs: vec![] })
+    Word::Profile(Profile { name: name.into(), macs: vec![], at: None })
 }
 
 fn owned() -> Stance {

@@ -19,6 +19,8 @@ fn word() -> impl Strategy<Value = Word> {
         Just(Hold::Owns),
         Just(Hold::Offers(None)),
         any::<u64>().prop_map(|it| Hold::Offers(Some(MemberId(it)))),
+        any::<u64>().prop_map(|it| Hold::Lends(MemberId(it))),
+        any::<u64>().prop_map(|it| Hold::StandsIn(MemberId(it))),
     ];
     let mac = any::<[u8; 5]>().prop_map(|[a, b, c, d, e]| Mac([2, a, b, c, d, e]));
     let macs = prop::collection::vec(mac, 0..=MACS_LIMIT);
@@ -26,7 +28,8 @@ fn word() -> impl Strategy<Value = Word> {
         (any::<IpAddr>(), standing, hold).prop_map(|(address, standing, hold)| {
             Word::Stance(address, Stance { standing, hold })
         }),
-        ("[a-z.]{0,253}", macs).prop_map(|(name, macs)| Word::Profile(Profile { name, macs })),
+        ("[a-z.]{0,253}", macs, any::<Option<IpAddr>>())
+            .prop_map(|(name, macs, at)| Word::Profile(Profile { name, macs, at })),
     ]
 }
 
@@ -98,9 +101,9 @@ proptest! {
 fn a_long_name_is_cut() {
     let name = "ä".repeat(NAME_LIMIT);
     let to = Mark { of: MemberId(1), table: 1, version: 1 };
-    let words = vec![(1, Word::Profile(Profile { name, macs: vec![] }))];
+    let words = vec![(1, Word::Profile(Profile { name, macs: vec![], at: None }))];
     let delta = Delta { to, after: 0, latest: 1, words };
     let delta = Delta::parse(&delta.to_bytes()).expect("a delta");
     let name = "ä".repeat(126);
-    assert_eq!(delta.words, [(1, Word::Profile(Profile { name, macs: vec![] }))]);
+    assert_eq!(delta.words, [(1, Word::Profile(Profile { name, macs: vec![], at: None }))]);
 }

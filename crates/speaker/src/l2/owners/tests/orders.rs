@@ -30,6 +30,8 @@ enum Act {
     Split(Vec<usize>),
     Heal,
     Gossip(bool),
+    Upgrade(usize),
+    Power(usize, bool),
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -52,6 +54,8 @@ fn act() -> impl Strategy<Value = Act> {
         2 => prop::collection::vec(node(), 1..3).prop_map(Act::Split),
         3 => Just(Act::Heal),
         1 => any::<bool>().prop_map(Act::Gossip),
+        3 => node().prop_map(Act::Upgrade),
+        1 => (node(), any::<bool>()).prop_map(|(node, on)| Act::Power(node, on)),
     ]
 }
 
@@ -142,6 +146,8 @@ proptest! {
                         segment.offer(node, address, to);
                     }
                 }
+                Act::Upgrade(node) => segment.lend(node),
+                Act::Power(node, on) => segment.power(node, on),
                 Act::Pause(node, time) => segment.pause(node, millis(time)),
                 Act::Split(apart) => {
                     segment.split(&apart);
@@ -172,6 +178,9 @@ proptest! {
                     }
                 }
             });
+            if let Act::Upgrade(node) = act {
+                segment.crash(node);
+            }
         }
 
         // All is well again: each address has one owner, and keeps it.
@@ -182,6 +191,7 @@ proptest! {
                 segment.start(node);
             }
             segment.link(node, true);
+            segment.power(node, true);
             for address in addresses() {
                 segment.set(node, address, Some(candidate()));
             }

@@ -35,6 +35,11 @@ pub(super) fn eth0(node: usize) -> Link {
     Link { name: "eth0".into(), mac: mac(node), up: true, usual: true, home: true, networks }
 }
 
+/// The node's own address, for which its kernel answers.
+pub(super) fn host(node: usize) -> IpAddr {
+    [192, 0, 2, 200 + node as u8].into()
+}
+
 #[derive(Debug)]
 enum What {
     Event(Event),
@@ -70,6 +75,7 @@ pub(super) struct Segment {
     /// The addresses of which this is observed.
     watched: Vec<IpAddr>,
     nodes: Vec<Option<Node>>,
+    powered: Vec<bool>,
     sides: Vec<u8>,
     gossip: bool,
     /// Which node sees which, and the number of the last change of their connection.
@@ -93,6 +99,7 @@ impl Segment {
             silence: BTreeMap::new(),
             watched: vec![super::V4, super::V6],
             nodes: (0..count).map(|_| None).collect(),
+            powered: vec![true; count],
             sides: vec![0; count],
             gossip: true,
             sees: BTreeMap::new(),
@@ -160,6 +167,15 @@ impl Segment {
 
     pub(super) fn leave(&mut self, node: usize) {
         self.feed(node, Event::Leave);
+    }
+
+    pub(super) fn lend(&mut self, node: usize) {
+        self.feed(node, Event::Lend);
+    }
+
+    /// The machine of a node is off, or on: its kernel does not answer for its own address any more.
+    pub(super) fn power(&mut self, node: usize, on: bool) {
+        self.powered[node] = on;
     }
 
     pub(super) fn hear(&mut self, node: usize, frame: &Frame) {
@@ -360,6 +376,17 @@ impl Segment {
                 What::Event(Event::Heard(LINK, Frame::Claim { address, mac })),
             );
         }
+        let asked = match frame {
+            Frame::Question(question) => self.others(node).find(|it| host(*it) == question.address),
+            Frame::Claim { .. } => None,
+        };
+        if let Some(asked) = asked
+            && self.powered[asked]
+            && self.sides[asked] == self.sides[node]
+        {
+            let claim = Frame::Claim { address: host(asked), mac: mac(asked) };
+            self.later(millis(1), node, What::Event(Event::Heard(LINK, claim)));
+        }
         for other in self.others(node) {
             let to_it = bytes[0] & 1 == 1 || bytes[..6] == mac(other).0;
             if to_it && self.sides[node] == self.sides[other] {
@@ -412,7 +439,7 @@ impl Segment {
             let stance = said.get(address).copied().unwrap_or_default();
             self.feed(node, Event::Said(id, *address, stance));
         }
-        let profile = Profile { name: name(from), macs: vec![mac(from)] };
+        let profile = Profile { name: name(from), macs: vec![mac(from)], at: Some(host(from)) };
         self.feed(node, Event::Up(id, profile));
     }
 }
