@@ -3,6 +3,7 @@
 
 use crate::segment::{Host, Told, candidate};
 use bowline_speaker::l2::frame::Mac;
+use bowline_speaker::l2::owners::{Candidate, Interfaces};
 use bowline_speaker::l2::speaker::{Config, GOSSIP_PORT, News, Owner, Speaker, Wanted};
 use bowline_speaker::served::{self, Keeper, Ports, Served};
 use bowline_testing::traffic::{Session, serve};
@@ -127,7 +128,10 @@ impl Site {
         let told = Arc::clone(&news);
         let speaker = node.on(|| Speaker::start(&config, move |it| told.tell(it)));
         let speaker = speaker.expect("start the speaker");
-        let candidates = [(vip, candidate())].into();
+        // Both are named: of its own an address belongs to the links of its network.
+        let named = ["eth0", "eth1"].map(str::to_owned).into();
+        let both = Candidate { interfaces: Interfaces::Named(named).into(), ..candidate() };
+        let candidates = [(vip, both)].into();
         speaker.want(Wanted { candidates, peers: [at].into() });
         news.wait("the node owns the address", |told| {
             told.contains(&News::Owner(vip, Owner::Me)).then_some(())

@@ -101,23 +101,30 @@ impl Owners {
     }
 
     fn chance(&self, address: IpAddr, spot: &Spot) -> Chance {
-        if self.standing(address, spot) == Standing::Out || !self.settled {
+        if self.standing(address, spot) == Standing::Out {
+            return Chance::None;
+        }
+        let claimant = self.claimant(address, spot);
+        // The owner asks this node by name, so it need not have heard all others: speakers are upgraded in quick succession.
+        if let Some((owner, Stance { hold: Hold::Lends(to), .. })) = claimant
+            && to == self.me
+        {
+            return Chance::Lent(owner);
+        }
+        if !self.settled {
             return Chance::None;
         }
         let first = || {
             let mine = self.my_rank(address, spot);
             self.first_other(address, spot).is_none_or(|other| other < mine)
         };
-        match self.claimant(address, spot) {
+        match claimant {
             Some((owner, Stance { hold: Hold::Offers(to), .. })) => {
                 if to.map_or_else(first, |to| to == self.me) {
                     Chance::Offered(owner)
                 } else {
                     Chance::None
                 }
-            }
-            Some((owner, Stance { hold: Hold::Lends(to), .. })) if to == self.me => {
-                Chance::Lent(owner)
             }
             // It kept the address for this speaker.
             Some((other, Stance { hold: Hold::StandsIn(of), .. })) if of == self.me => {

@@ -76,6 +76,28 @@ fn an_address_stays_where_it_is_while_the_speaker_of_its_owner_is_replaced() {
     }
 }
 
+/// All speakers are upgraded one after another: the one that should stand in has just begun itself.
+#[test]
+fn a_speaker_that_has_just_begun_stands_in() {
+    for address in BOTH {
+        let mut segment = agreed();
+        let order = order(address, 3);
+        segment.lend(order[1]);
+        segment.run_checked(millis(500), at_most_one);
+        segment.crash(order[1]);
+        segment.start(order[1]);
+        segment.set(order[1], address, Some(candidate()));
+        segment.run_checked(millis(500), at_most_one);
+        segment.lend(order[0]);
+        segment.run_checked(millis(900), at_most_one);
+        assert!(segment.has_left(order[0]));
+        assert_eq!(segment.answering(address), [order[1]], "{address}");
+        segment.frames.clear();
+        ask(&mut segment, address);
+        assert_eq!(places(&segment, address), [mac(order[0])], "{address} stays where it is");
+    }
+}
+
 #[test]
 fn a_speaker_that_does_not_come_back_loses_its_addresses_after_a_minute() {
     for address in BOTH {
