@@ -449,12 +449,13 @@ fn a_bridge_of_pods_is_not_listened_to() {
     machine.ip("link set vethpod master cni0");
     machine.ip("link set vethpod up");
     node.start(b"a key of the test", &peers);
-    node.news.wait("the interfaces", |told| {
+    let names = node.news.wait("the interfaces", |told| {
         told.iter().find_map(|it| match it {
-            News::Interfaces(names) => Some(assert_eq!(*names, BTreeSet::from(["eth0".into()]))),
+            News::Interfaces(names) => Some(names.clone()),
             _ => None,
         })
     });
+    assert_eq!(names, BTreeSet::from(["eth0".into()]));
     let listening = || {
         let sockets = machine.run("cat", "/proc/net/packet");
         let index = |line: &str| line.split_whitespace().nth(4).map(str::to_owned);
