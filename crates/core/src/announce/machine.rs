@@ -344,6 +344,14 @@ impl Announcements {
                 self.pools.remove(name);
                 self.pool_changed(name);
             }
+            // It is taken out of the cluster, and its speaker runs until something ends it: as long, the node leaves. A machine
+            // that never had an object is another thing.
+            Name::Node(name) if *name == self.node => {
+                if let Some((node, _)) = self.nodes.get_mut(name) {
+                    node.leaving = true;
+                    self.node_changed(name);
+                }
+            }
             Name::Node(name) => {
                 self.nodes.remove(name);
                 self.node_changed(name);

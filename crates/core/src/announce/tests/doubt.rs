@@ -227,10 +227,22 @@ fn a_node_leaves_when_its_object_says_so_and_not_when_it_is_only_unready() {
 }
 
 #[test]
-fn a_machine_without_a_node_object_announces() {
-    let mut world = world([]);
-    world.after(Event::Delete(Name::Node("a".into())));
+fn a_machine_that_never_had_a_node_object_announces_and_one_whose_object_is_deleted_leaves() {
+    let base =
+        [told(by_bgp("all")), router(peer("tor")), alone("192.0.2.7", "web"), service("web")];
+    let rest = [slice("web", &["a", "b"])];
+    let mut world = World::new(base.into_iter().chain(rest));
+    let deleted = Event::Delete(Name::Node("a".into()));
+    world.after(deleted.clone());
     assert!(is_announced(&world));
+    world.apply(Object::Node(SpeakerNode { excluded: true, ..node("a") }));
+    assert!(!is_announced(&world));
+    world.after(deleted.clone());
+    assert!(!is_announced(&world), "what was withdrawn stays so");
+    world.apply(Object::Node(node("a")));
+    assert!(is_announced(&world));
+    world.after(deleted);
+    assert!(!is_announced(&world));
 }
 
 #[test]
