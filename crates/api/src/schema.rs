@@ -67,7 +67,7 @@ pub(crate) fn domain(_: &mut SchemaGenerator) -> Schema {
     written((1, 253), SUBDOMAIN, message)
 }
 
-/// The name of an object that Bowline records. Of what only Bowline writes nobody has to be told in words.
+/// The name of an object that Bowline records. No user writes it, so its refusal needs no words.
 pub(crate) fn recorded_name(_: &mut SchemaGenerator) -> Schema {
     recorded(253, SUBDOMAIN)
 }

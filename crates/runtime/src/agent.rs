@@ -432,7 +432,7 @@ impl<D: Driver> Agent<D> {
     }
 
     /// Lets the speaker withdraw the addresses that this update takes away before their listeners close. Other changes wait
-    /// meanwhile, so it does not happen again at once: addresses that come and go all the time hold up nobody else.
+    /// meanwhile, so it does not happen again at once: addresses that come and go all the time hold up no other change.
     async fn part(&mut self, update: &Update) {
         let soon = |at: Instant| at.elapsed() < self.parting * 8;
         if !self.hears.load(Ordering::Relaxed) || self.parted.is_some_and(soon) {

@@ -30,7 +30,7 @@ pub enum RoleProblem {
 /// What keeps the plan of a load balancer from being in force is told of the load balancer and of its consumers.
 const PENDING: &[Place] =
     &[Place::Programmed, Place::LoadBalancerProgrammed, Place::Status, Place::Explain];
-/// Without a leader nobody writes a condition.
+/// The leader writes conditions; without one there are none.
 const UNWRITTEN: &[Place] = &[Place::Status, Place::Explain];
 /// The load balancer runs; a consumer may be among those that are not named.
 const OF_CONSUMERS: &[Place] = &[Place::Programmed, Place::Status, Place::Explain];
